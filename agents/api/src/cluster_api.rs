@@ -83,6 +83,12 @@ impl ClusterApiCluster {
         &self.name
     }
 
+    /// Whether the Cluster of this namespace and name is this one.
+    #[must_use]
+    pub fn is(&self, namespace: &str, name: &str) -> bool {
+        self.name == name && self.namespace.as_deref().is_none_or(|own| own == namespace)
+    }
+
     /// Whether a host's consumer is this Cluster's. `tenant`: the namespace of the SIPCluster; `label`: of the host,
     /// [`labels::CLUSTER_API`].
     #[must_use]

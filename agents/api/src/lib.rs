@@ -33,8 +33,8 @@ pub use cluster::{
     Auth, BadImage, Balance, BoundRole, Cluster, ClusterReference, Connector, ControlPlaneBalancer,
     DEFAULT_CLIENT, Expiry, Exposure, Github, GithubOrganization, GroupBinding, GroupSearch, HttpsUrl, Image,
     JumpHost, KUBELOGIN_REDIRECTS, Ldap, LdapAddress, MAX_PORTS_PER_RANGE, MAX_REPLICAS, MadePorts,
-    ObjectName, OidcClient, Override, PortRange, PortSet, Provider, Resources, Role, Search, SecretKey,
-    Service, Source, UpstreamOidc, UserSearch, WorkerBalancer,
+    ObjectName, OidcClient, Override, PortRange, PortSet, Provider, Resources, Role, Scaled, ScaledKind,
+    Search, SecretKey, Service, Source, UpstreamOidc, UserSearch, WorkerBalancer,
     size::{PROVIDER as PROVIDER_BYTES, stored as stored_bytes},
 };
 pub use cluster_api::{Belongs, ClusterApiCluster, HOST_CLAIM, METAL3, described as describe_consumer};
@@ -45,10 +45,10 @@ pub use network_data::{KEY as NETWORK_DATA_KEY, NetworkData, SecretName};
 pub use network_secrets::NetworkSecrets;
 
 pub use sip_cluster::{
-    Amount, AuthSpec, BmcSpec, ConnectorSpec, ExpirySpec, GithubOrgSpec, GithubSpec, GroupSearchSpec,
-    GroupSpec, JumpHostSpec, LdapSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, NodeCount,
-    NodeSet, OidcClientSpec, PortRangeSpec, ResourcesSpec, SIPCluster, SIPClusterSpec, SecretKeySpec,
-    Services, UpstreamOidcSpec, UserSearchSpec,
+    Amount, AuthSpec, BmcSpec, ClusterApiSpec, ConnectorSpec, ExpirySpec, GithubOrgSpec, GithubSpec,
+    GroupSearchSpec, GroupSpec, JumpHostSpec, LdapSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec,
+    NodeCount, NodeSet, OidcClientSpec, PortRangeSpec, ReplicasSpec, ResourcesSpec, SIPCluster,
+    SIPClusterSpec, SecretKeySpec, Services, UpstreamOidcSpec, UserSearchSpec,
 };
 pub use status::{
     Applied, Counts, Drained, Endpoint, Member, MemberState, NotPreferred, Placement, RoleCount,

@@ -13,12 +13,14 @@ use crate::status::SIPClusterStatus;
 
 mod amount;
 mod auth;
+mod cluster_api;
 
 pub use amount::Amount;
 pub use auth::{
     AuthSpec, ConnectorSpec, ExpirySpec, GithubOrgSpec, GithubSpec, GroupSearchSpec, GroupSpec, LdapSpec,
     OidcClientSpec, SecretKeySpec, UpstreamOidcSpec, UserSearchSpec,
 };
+pub use cluster_api::{ClusterApiSpec, ReplicasSpec};
 
 #[expect(clippy::duplicated_attributes, reason = "printer columns of the same type")]
 /// What a tenant asks for: hosts by role, and the services that lead to them.
@@ -74,6 +76,9 @@ pub struct SIPClusterSpec {
     /// Services in front of the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<Services>,
+    /// Objects of Cluster API that follow the hosts. Default: the cluster agent writes to none.
+    #[serde(default, rename = "clusterAPI", skip_serializing_if = "Option::is_none")]
+    pub cluster_api: Option<ClusterApiSpec>,
     /// Why the object that the API server has could not be read; then the rest of the spec is empty, and refused.
     #[serde(skip)]
     pub unreadable: Option<String>,

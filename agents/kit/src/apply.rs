@@ -5,10 +5,13 @@ use std::fmt::Debug;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    api::{Patch, PatchParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+
+use crate::placement::ObjectKey;
 
 /// Name under which an agent owns fields, for example `sip-load-balancer-agent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +89,32 @@ where
     });
     api.patch_status(&name, &manager.params(), &Patch::Apply(partial))
         .await
+}
+
+/// Applies fields of the spec, all that this manager owns, of exactly the object that has this uid and resourceVersion, of a kind that is
+/// known by name only: the API server answers 409 when it is another one, or has changed.
+///
+/// # Errors
+/// What the API server answers.
+pub async fn apply_spec_of(
+    client: &Client,
+    manager: Manager,
+    (api_version, kind): (&str, &str),
+    key: &ObjectKey,
+    (uid, resource_version): (&str, &str),
+    spec: &Value,
+) -> kube::Result<()> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &key.namespace, &resource);
+    let partial = json!({
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": { "name": key.name, "uid": uid, "resourceVersion": resource_version },
+        "spec": spec,
+    });
+    let (params, patch) = (manager.params(), Patch::Apply(&partial));
+    api.patch(&key.name, &params, &patch).await.map(drop)
 }
 
 /// Merges `change` into the metadata of exactly the object that has this uid and resourceVersion: the API server

@@ -27,6 +27,7 @@ pub(super) fn check(spec: &SIPClusterSpec) -> Vec<Fault> {
     let SIPClusterSpec {
         nodes,
         services,
+        cluster_api,
         unreadable: _,
     } = spec;
     let mut faults = Vec::new();
@@ -43,6 +44,8 @@ pub(super) fn check(spec: &SIPClusterSpec) -> Vec<Fault> {
     if let Some(services) = services {
         check_services(services, &mut faults);
     }
+    let replicas = cluster_api.as_ref().map_or(0, |spec| spec.replicas.len());
+    at_most("spec.clusterAPI.replicas", replicas, ROLES, "roles", &mut faults);
     faults
 }
 

@@ -5,6 +5,7 @@ mod limits;
 mod names;
 mod ports;
 mod role;
+mod scaled;
 mod selector;
 mod service;
 pub(crate) mod size;
@@ -22,6 +23,7 @@ pub(crate) use limits::LONGEST;
 pub use names::MadePorts;
 pub use ports::{MAX_PORTS_PER_RANGE, PortRange, PortSet};
 pub use role::Role;
+pub use scaled::{Scaled, ScaledKind};
 pub use service::{
     Auth, BadImage, Balance, ControlPlaneBalancer, Exposure, Image, JumpHost, MAX_REPLICAS, ObjectName,
     Override, Resources, Service, WorkerBalancer,
@@ -71,6 +73,7 @@ pub struct Cluster {
     load_balancers_worker: Vec<WorkerBalancer>,
     jump_hosts: Vec<JumpHost>,
     auth: Vec<Auth>,
+    scaled: Vec<Scaled>,
     other_bytes: u32,
 }
 
@@ -96,13 +99,15 @@ impl Cluster {
         let SIPClusterSpec {
             nodes,
             services,
+            cluster_api,
             unreadable: _,
         } = &object.spec;
-        let roles = nodes
+        let roles: Vec<Role> = nodes
             .iter()
             .filter_map(|(name, set)| role::parse(name, set, &mut faults))
             .collect();
         let services = service::parse(services.as_ref(), &reference.name, &mut faults);
+        let scaled = scaled::parse(cluster_api.as_ref(), &roles, &mut faults);
         let size = if faults.is_empty() {
             size::check(object, &services)
         } else {
@@ -128,6 +133,7 @@ impl Cluster {
                 load_balancers_worker,
                 jump_hosts,
                 auth,
+                scaled,
                 other_bytes,
             })
         } else {
@@ -229,6 +235,12 @@ impl Cluster {
     #[must_use]
     pub fn auth(&self) -> &[Auth] {
         &self.auth
+    }
+
+    /// Objects of Cluster API whose replicas follow a role, by role.
+    #[must_use]
+    pub fn scaled(&self) -> &[Scaled] {
+        &self.scaled
     }
 
     /// What all service entries have in common, in the order of the sections above.

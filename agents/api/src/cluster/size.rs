@@ -74,6 +74,7 @@ fn parts(object: &SIPCluster, parsed: &Parsed) -> Vec<Part> {
         part("metadata.annotations", stored(&metadata.annotations)),
         part("metadata.labels", stored(&metadata.labels).saturating_mul(2)),
         part("spec.nodes", stored(&spec.nodes).saturating_mul(3)),
+        part("spec.clusterAPI", stored(&spec.cluster_api).saturating_mul(3)),
     ];
     let Some(Services {
         load_balancer_control_plane,

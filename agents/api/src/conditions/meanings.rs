@@ -86,6 +86,40 @@ const SERVICES_SKIPPED: &[Meaning] = &[yes(
     "The site's configuration states that it does not have these agents.",
 )];
 
+/// None of these stalls a cluster: it is Ready without Cluster API.
+const CLUSTER_API_SYNCED: &[Meaning] = &[
+    yes(
+        Reason::InStep,
+        "Every object has the replicas that its role sets.",
+    ),
+    no(
+        Reason::Waiting,
+        "An object gets its replicas once hosts are labelled, or once the Machines on surplus hosts are marked for deletion; the message \
+         states what is awaited.",
+    ),
+    no(
+        Reason::EvenControlPlane,
+        "The role of a KubeadmControlPlane has an even `count.active`, or 0. Its replicas are left at an odd number.",
+    ),
+    no(
+        Reason::NotOfCluster,
+        "In the namespace of the hosts there is no such object, or it is not of this SIPCluster: its Metal3MachineTemplate does not select the \
+         hosts of the role, or it belongs to another Cluster. Nothing is written; the message states what is expected.",
+    ),
+    no(
+        Reason::OwnedByOthers,
+        "Another field manager applies `spec.replicas`, or the autoscaler sets it; the message names it. Nothing is written.",
+    ),
+    no(
+        Reason::NamespaceNotGranted,
+        "The cluster agent has no rights on these objects in the namespace of the hosts; the message states what to apply.",
+    ),
+    no(
+        Reason::Refused,
+        "The API server refuses to write an object, or to read it.",
+    ),
+];
+
 const LOAD_BALANCER_READY: &[Meaning] = &[
     yes(Reason::Available, "All entries are as specified."),
     yes(
@@ -329,6 +363,7 @@ impl ConditionType {
             Self::Scheduled => SCHEDULED,
             Self::HostsLabeled => HOSTS_LABELED,
             Self::ServicesSkipped => SERVICES_SKIPPED,
+            Self::ClusterAPISynced => CLUSTER_API_SYNCED,
             Self::LoadBalancerReady => LOAD_BALANCER_READY,
             Self::JumpHostReady => JUMP_HOST_READY,
             Self::AuthReady => AUTH_READY,

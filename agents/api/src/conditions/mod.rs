@@ -27,6 +27,8 @@ pub enum ConditionType {
     JumpHostReady,
     /// See [`AUTH_READY`].
     AuthReady,
+    /// See [`CLUSTER_API_SYNCED`].
+    ClusterAPISynced,
     /// See [`SERVICES_SKIPPED`].
     ServicesSkipped,
     /// See [`STALLED`].
@@ -55,6 +57,9 @@ pub const REMOVED: Reason = Reason::Removed;
 /// Reason of a section's condition when its agent has no rights in the namespace of the cluster.
 pub const NAMESPACE_NOT_GRANTED: Reason = Reason::NamespaceNotGranted;
 
+/// The objects of Cluster API that the spec names follow it.
+pub const CLUSTER_API_SYNCED: ConditionType = ConditionType::ClusterAPISynced;
+
 /// How the status of a condition is read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Polarity {
@@ -79,13 +84,14 @@ pub enum Owner {
 
 impl ConditionType {
     /// Every type, in the order of the reference page.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Ready,
         Self::Scheduled,
         Self::HostsLabeled,
         Self::LoadBalancerReady,
         Self::JumpHostReady,
         Self::AuthReady,
+        Self::ClusterAPISynced,
         Self::ServicesSkipped,
         Self::Stalled,
     ];
@@ -100,6 +106,7 @@ impl ConditionType {
             Self::LoadBalancerReady => "LoadBalancerReady",
             Self::JumpHostReady => "JumpHostReady",
             Self::AuthReady => "AuthReady",
+            Self::ClusterAPISynced => "ClusterAPISynced",
             Self::ServicesSkipped => "ServicesSkipped",
             Self::Stalled => "Stalled",
         }
@@ -109,9 +116,12 @@ impl ConditionType {
     #[must_use]
     pub fn owner(self) -> Owner {
         match self {
-            Self::Ready | Self::Scheduled | Self::HostsLabeled | Self::ServicesSkipped | Self::Stalled => {
-                Owner::Cluster
-            }
+            Self::Ready
+            | Self::Scheduled
+            | Self::HostsLabeled
+            | Self::ClusterAPISynced
+            | Self::ServicesSkipped
+            | Self::Stalled => Owner::Cluster,
             Self::LoadBalancerReady => Owner::LoadBalancer,
             Self::JumpHostReady => Owner::JumpHost,
             Self::AuthReady => Owner::Auth,
@@ -127,7 +137,8 @@ impl ConditionType {
             | Self::HostsLabeled
             | Self::LoadBalancerReady
             | Self::JumpHostReady
-            | Self::AuthReady => Polarity::Positive,
+            | Self::AuthReady
+            | Self::ClusterAPISynced => Polarity::Positive,
             Self::ServicesSkipped | Self::Stalled => Polarity::Negative,
         }
     }
@@ -144,6 +155,10 @@ impl ConditionType {
             Self::LoadBalancerReady => "Load balancers are as specified.",
             Self::JumpHostReady => "Jump hosts are as specified.",
             Self::AuthReady => "Identity providers are as specified.",
+            Self::ClusterAPISynced => {
+                "The objects that `clusterAPI` of the spec names have the replicas that `count` sets. Absent where the spec names none. It does \
+                 not hold up `Ready`."
+            }
             Self::ServicesSkipped => {
                 "The spec has sections whose agent this site does not have; the message names them. They do not hold up `Ready`."
             }

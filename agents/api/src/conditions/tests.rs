@@ -41,6 +41,7 @@ fn names_are_those_that_users_know() {
         "LoadBalancerReady",
         "JumpHostReady",
         "AuthReady",
+        "ClusterAPISynced",
         "ServicesSkipped",
         "Stalled",
     ];

@@ -2,6 +2,7 @@
 //!
 //! Objects are not stored: a host is reduced to what is reported of it, a Secret to the addresses in it.
 
+mod changes;
 mod cluster_report;
 mod dropped_namespaces;
 mod gone_hosts;
@@ -14,11 +15,12 @@ mod store;
 mod stream;
 mod watch;
 
+pub use changes::Changes;
 pub use dropped_namespaces::{DroppedNamespace, no_held_hosts_outside};
 pub use gone_hosts::GoneHost;
 pub use host_faults::HostFaults;
 pub use listed::Listed;
 pub use observed_host::{ObservedHost, SipLabels};
-pub use store::{Changes, Inventory};
+pub use store::Inventory;
 pub use stream::report;
 pub use watch::{watch_clusters, watch_hosts, watch_network_data};

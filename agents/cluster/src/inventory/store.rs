@@ -13,6 +13,7 @@ use proto::inventory::v1 as wire;
 use tokio::sync::{Notify, watch};
 
 use super::{
+    changes::Changes,
     gone_hosts::{GoneHost, GoneHosts},
     host_faults::HostFaults,
     host_report,
@@ -23,27 +24,6 @@ use super::{
 /// Bytes after which a message ends. The scheduler takes 4 MiB: there is room for the one host or `SIPCluster` that comes over it, of
 /// which an API server stores 1.5 MiB, and as much of a host's addresses.
 const BYTES: usize = 1 << 20;
-
-/// What is to be reported since the last time.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Changes {
-    /// Hosts as they are now.
-    pub hosts: Vec<wire::Host>,
-    /// Hosts that are gone.
-    pub deleted_hosts: Vec<wire::HostRef>,
-    /// `SIPCluster`s as they are now.
-    pub clusters: Vec<wire::ObservedCluster>,
-    /// `SIPCluster`s that are gone.
-    pub deleted_clusters: Vec<wire::ClusterRef>,
-}
-
-impl Changes {
-    /// Whether there is nothing to report.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
 
 /// The site's inventory. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -15,10 +15,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::{
-    listed::Listed,
-    store::{Changes, Inventory},
-};
+use super::{changes::Changes, listed::Listed, store::Inventory};
 use crate::answered::Answered;
 
 /// Hosts or clusters in one message.

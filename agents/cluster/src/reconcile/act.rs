@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use api::{BareMetalHost, Belongs, ConsumerReference, SIPCluster};
+use api::{BareMetalHost, Belongs, ConsumerReference, SIPCluster, conditions::Reason};
 use futures::{FutureExt as _, StreamExt as _};
 use kit::{
     apply,
@@ -21,6 +21,7 @@ use super::{
     metrics::HostWrite,
     outcomes::Outcomes,
     plan::{FinalizerAction, MachineAction, NodesAction, Plan},
+    scaling::{self, Scale},
     served_cluster::ServedCluster,
     write_probe::{Probe, probe},
 };
@@ -33,6 +34,8 @@ use crate::{
 const CONCURRENT: usize = 16;
 /// Pause after which a host or Machine that changed under a write is reconciled again, should the watch not have delivered it by then.
 const CHANGED: Duration = Duration::from_secs(2);
+/// Pause after which a Machine that was marked is read again, for the replicas that wait for that: nothing watches Machines.
+const MARKED: Duration = Duration::from_secs(1);
 /// Pause after which what the API server refused is tried again.
 const REFUSED: Duration = Duration::from_secs(30);
 
@@ -60,7 +63,7 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
         outcomes.error = result.err();
     }
     for action in &plan.machines {
-        act_on_machine(action, context, &mut outcomes).await;
+        act_on_machine(action, plan.follows_machines, context, &mut outcomes).await;
     }
     if let Some(actions) = &plan.hosts {
         let released = act_on_hosts((&plan.cluster, actions), context, &mut outcomes).await;
@@ -68,10 +71,36 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
             outcomes.error.get_or_insert(error);
         }
     }
+    for scale in &plan.scales {
+        act_on_replicas(scale, context, &mut outcomes).await;
+    }
     outcomes
 }
 
-async fn act_on_machine(action: &MachineAction, context: &Context, outcomes: &mut Outcomes) {
+async fn act_on_replicas(scale: &Scale, context: &Context, outcomes: &mut Outcomes) {
+    match scaling::set(&context.client, scale).await {
+        Ok(()) => {
+            let event = Event::new(EventReason::ReplicasSet, scale.to_string());
+            outcomes.events.push(event);
+        }
+        // Its controllers write it often: it is read again.
+        Err(error) if matches!(apply::code(&error), Some(404 | 409)) => {
+            outcomes.requeue_in(CHANGED);
+            let why = format!("{scale}: it has changed meanwhile");
+            outcomes.unscaled.push((Reason::Waiting, why));
+        }
+        Err(error) => {
+            outcomes.requeue_in(REFUSED);
+            let why = format!("{scale}: {}", apply::reason(&error));
+            let event = Event::new(EventReason::ReplicasNotSet, &why);
+            outcomes.events.push(event);
+            outcomes.unscaled.push((Reason::Refused, why));
+        }
+    }
+}
+
+/// `follows`: replicas wait for the Machine to be marked.
+async fn act_on_machine(action: &MachineAction, follows: bool, context: &Context, outcomes: &mut Outcomes) {
     let mut failed = |what: &str, error: &kube::Error| {
         // Cluster API writes its Machines often: that one has changed meanwhile is no failure.
         if apply::code(error) == Some(409) {
@@ -88,6 +117,8 @@ async fn act_on_machine(action: &MachineAction, context: &Context, outcomes: &mu
         MachineAction::Prioritize(machine) => {
             if let Err(error) = machine::prioritize(&context.client, machine).await {
                 failed(&format!("cannot be set on Machine {machine}"), &error);
+            } else if follows && !machine.is_marked() {
+                outcomes.requeue_in(MARKED);
             }
         }
         MachineAction::Restore { host, machine } => {

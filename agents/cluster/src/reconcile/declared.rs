@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use api::{Cluster, Placement};
-use kit::events::EventReason;
+use api::{Cluster, Placement, conditions::Reason};
+use kit::{
+    conditions::{Finding, find},
+    events::EventReason,
+};
 
 use super::{
     advice::is_surplus,
@@ -15,7 +18,7 @@ use super::{
     observation::{Holding, MachineLookup, Observation},
     placement_events,
     plan::{MachineAction, NodesAction, Plan},
-    services,
+    scaling, services,
     status::{self, OwnStatus},
     status_draft::Draft,
     summary::Tally,
@@ -48,6 +51,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         .roles()
         .iter()
         .map(|role| (role.name().as_str().to_owned(), role.wanted()));
+    let scaling = scaling::steps(cluster, holding, is_held);
     let named = named_machines(object);
     let mut written = status::placement(placement);
     let surplus = surplus_machines(holding);
@@ -70,18 +74,27 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         nodes: nodes.map_or(NodesAction::Forget, |wanted| NodesAction::Want(Box::new(wanted))),
         machines: machine_actions(&surplus, &named),
         hosts: is_held.then(|| members::host_actions(holding, &members)),
+        scales: scaling.scales,
+        follows_machines: scaling.finding.is_some(),
         status_follows: is_held && members::writes_hosts(&members),
         status: Some(Draft::Declared(OwnStatus {
-            findings: findings::all(object, (holding, &members), &gating, &skipped, *now),
+            findings: findings::all(object, (holding, &members), &gating, &skipped, *now)
+                .into_iter()
+                .chain(scaling.finding.clone())
+                .collect(),
             placement: Some(written),
             tally: Some(Tally::new(placement, wanted)),
             tenant_nodes,
         })),
-        events: placement_events::planned(object, holding),
+        events: placement_events::planned(object, holding)
+            .into_iter()
+            .chain(scaling.finding.and_then(|finding| not_followed(object, &finding)))
+            .collect(),
         requeue: findings::answers_due(object, &gating, *now)
             .into_iter()
             .chain((!unreadable.is_empty()).then_some(UNREADABLE))
             .chain(node_waits)
+            .chain(scaling.pause)
             .min(),
         notices: unreadable
             .into_iter()
@@ -89,6 +102,14 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
             .collect(),
         ..Plan::nothing(placement.cluster().clone())
     }
+}
+
+/// Where an object of Cluster API does not follow the cluster for a reason that a person should know, and the status does not have it.
+fn not_followed(object: &api::SIPCluster, finding: &Finding) -> Option<Event> {
+    let known = find(status::conditions(object), finding.kind);
+    let is_known = known.is_some_and(|condition| condition.reason == finding.reason);
+    let is_news = finding.status == Some(false) && finding.reason != Reason::Waiting && !is_known;
+    is_news.then(|| Event::new(EventReason::ReplicasNotSet, &finding.message))
 }
 
 /// The Machines that the status names, by the uid of their host.

@@ -87,6 +87,25 @@ pub(super) fn refuse(findings: &mut [Finding], refused: &[(ObjectKey, String)]) 
     }
 }
 
+/// Says in the condition whose replicas could not be set.
+pub(super) fn unscaled(findings: &mut [Finding], unscaled: &[(Reason, String)]) {
+    let refused = unscaled.iter().find(|(reason, _)| *reason == Reason::Refused);
+    let Some((reason, _)) = refused.or(unscaled.first()) else {
+        return;
+    };
+    let messages: Vec<String> = unscaled.iter().map(|(_, why)| why.clone()).collect();
+    let of_kind = |finding: &&mut Finding| finding.kind == conditions::CLUSTER_API_SYNCED;
+    if let Some(finding) = findings.iter_mut().find(of_kind) {
+        let before = Some(&*finding.message).filter(|message| !message.is_empty());
+        let message = messages
+            .iter()
+            .map(String::as_str)
+            .chain(before)
+            .collect::<Vec<_>>();
+        *finding = Finding::no(conditions::CLUSTER_API_SYNCED, *reason, message.join("; "));
+    }
+}
+
 /// The first of the hosts that the API server has refused to write, and why.
 pub(super) fn refused_in_words(refused: &[(ObjectKey, String)]) -> String {
     let refused = refused
@@ -317,6 +336,37 @@ mod tests {
              confirm that no pod routes to it"
         );
         assert_eq!(found(true), "metal/h1: its former address is being released");
+    }
+
+    #[test]
+    fn replicas_that_could_not_be_set_are_told_of() {
+        use Reason::{InStep, Refused, Waiting};
+        let changed = ("changed".to_owned(), Waiting);
+        let refused = ("refused".to_owned(), Refused);
+        let planned = Finding::no(conditions::CLUSTER_API_SYNCED, Waiting, "planned");
+        let in_step = Finding::yes(conditions::CLUSTER_API_SYNCED, InStep, "");
+        for (before, failed, reason, message) in [
+            (&in_step, vec![], InStep, ""),
+            (&in_step, vec![&changed], Waiting, "changed"),
+            (&planned, vec![&changed], Waiting, "changed; planned"),
+            (
+                &planned,
+                vec![&changed, &refused],
+                Refused,
+                "changed; refused; planned",
+            ),
+        ] {
+            let ready = Finding::no(conditions::READY, Reason::Progressing, "p");
+            let mut found = [ready.clone(), before.clone()];
+            let failed: Vec<_> = failed
+                .iter()
+                .map(|(why, reason)| (*reason, why.clone()))
+                .collect();
+            unscaled(&mut found, &failed);
+            assert_eq!((found[1].reason, &*found[1].message), (reason, message));
+            assert_eq!(found[1].status, Some(reason == InStep));
+            assert_eq!(found[0], ready);
+        }
     }
 
     #[test]

@@ -26,5 +26,6 @@ pub(super) fn holding(members: Vec<wire::Member>, refused: bool, hosts: Vec<Valu
         pending: BTreeSet::new(),
         machines: BTreeMap::new(),
         nodes: Nodes::default(),
+        scaled: Vec::new(),
     }
 }

@@ -43,16 +43,23 @@ pub(super) enum Left {
 /// What the API server answers.
 pub(super) async fn find(client: &Client, consumer: &ConsumerReference) -> kube::Result<Option<User>> {
     if is_cluster(consumer) {
-        let cluster = format!("{CLUSTER} {}/{}", part(&consumer.namespace), part(&consumer.name));
+        let cluster = format!(
+            "{CLUSTER} {}/{}",
+            part(consumer.namespace.as_ref()),
+            part(consumer.name.as_ref())
+        );
         return Ok(Some(User::Kept(cluster)));
     }
     if !consumer.is_host_claim() {
         return Ok(of_metal3_machine(client, consumer).await?.map(User::Machine));
     }
-    let (namespace, name) = (part(&consumer.namespace), part(&consumer.name));
+    let (namespace, name) = (part(consumer.namespace.as_ref()), part(consumer.name.as_ref()));
     let version = GroupVersion::gv(
         METAL3,
-        part(&consumer.api_version).rsplit('/').next().unwrap_or_default(),
+        part(consumer.api_version.as_ref())
+            .rsplit('/')
+            .next()
+            .unwrap_or_default(),
     );
     let Some(claim) = objects(client, &version, HOST_CLAIM, namespace)
         .get_opt(name)
@@ -124,12 +131,12 @@ async fn collected(
 }
 
 fn is_cluster(consumer: &ConsumerReference) -> bool {
-    let version = part(&consumer.api_version).parse::<GroupVersion>().ok();
+    let version = part(consumer.api_version.as_ref()).parse::<GroupVersion>().ok();
     consumer.kind.as_deref() == Some(CLUSTER) && version.is_some_and(|version| version.group == CLUSTER_API)
 }
 
-fn part(text: &Option<String>) -> &str {
-    text.as_deref().unwrap_or_default()
+fn part(text: Option<&String>) -> &str {
+    text.map(String::as_str).unwrap_or_default()
 }
 
 /// Finds the Machine that owns an object of one of Cluster API's providers.
@@ -140,7 +147,8 @@ async fn of_metal3_machine(client: &Client, consumer: &ConsumerReference) -> kub
         namespace,
         name,
     } = consumer;
-    let [api_version, kind, namespace, name] = [api_version, kind, namespace, name].map(part);
+    let [api_version, kind, namespace, name] =
+        [api_version, kind, namespace, name].map(|text| part(text.as_ref()));
     let version = api_version.parse::<GroupVersion>().ok();
     let Some(version) = version.filter(|version| version.group == INFRASTRUCTURE) else {
         return Ok(None);
@@ -195,7 +203,7 @@ mod tests {
         Client::new(service, "default")
     }
 
-    fn object(metadata: Value, spec: Value) -> Value {
+    fn object(metadata: &Value, spec: &Value) -> Value {
         json!({"apiVersion": "v1", "kind": "Any", "metadata": metadata, "spec": spec})
     }
 
@@ -203,7 +211,7 @@ mod tests {
         let owners =
             json!([{"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Machine", "name": "m-0", "uid": "u"}]);
         let metadata = json!({"name": "m3m-0", "uid": "uid-m3m", "ownerReferences": owners});
-        (M3M, object(metadata, json!({})))
+        (M3M, object(&metadata, &json!({})))
     }
 
     fn machine(deleted: bool) -> (&'static str, Value) {
@@ -212,13 +220,13 @@ mod tests {
         if deleted {
             metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
-        (MACHINE, object(metadata, json!({})))
+        (MACHINE, object(&metadata, &json!({})))
     }
 
-    fn claim(consumer: Value) -> (&'static str, Value) {
+    fn claim(consumer: &Value) -> (&'static str, Value) {
         (
             CLAIM,
-            object(json!({"name": "c-0"}), json!({"consumerRef": consumer})),
+            object(&json!({"name": "c-0"}), &json!({"consumerRef": consumer})),
         )
     }
 
@@ -243,7 +251,7 @@ mod tests {
     }
 
     /// The Machine and its owner, or the `HostClaim`.
-    fn shown(user: Option<User>) -> String {
+    fn described(user: Option<User>) -> String {
         match user {
             Some(User::Machine(machine)) => format!("{machine} of {}", machine.owner().unwrap_or("nobody")),
             Some(User::Claim(name) | User::Kept(name)) => name,
@@ -260,23 +268,23 @@ mod tests {
             (of_metal3(), vec![metal3_machine(), machine(false)], machine_is),
             (
                 of_claim(),
-                vec![claim(metal3()), metal3_machine(), machine(false)],
+                vec![claim(&metal3()), metal3_machine(), machine(false)],
                 machine_is,
             ),
             // Without a namespace it is in that of the claim.
             (
                 of_claim(),
-                vec![claim(of_no_namespace), metal3_machine(), machine(false)],
+                vec![claim(&of_no_namespace), metal3_machine(), machine(false)],
                 "HostClaim shop/c-0",
             ),
             (
                 of_claim(),
-                vec![claim(Value::Null), metal3_machine()],
+                vec![claim(&Value::Null), metal3_machine()],
                 "HostClaim shop/c-0",
             ),
             (
                 of_claim(),
-                vec![claim(json!({"kind": "Pod", "name": "p"}))],
+                vec![claim(&json!({"kind": "Pod", "name": "p"}))],
                 "HostClaim shop/c-0",
             ),
             (of_claim(), vec![metal3_machine(), machine(false)], "nobody"),
@@ -287,12 +295,12 @@ mod tests {
             ),
             (
                 reference("x/v1", HOST_CLAIM, "shop", "c-0"),
-                vec![claim(metal3()), metal3_machine()],
+                vec![claim(&metal3()), metal3_machine()],
                 "nobody",
             ),
         ] {
             let found = find(&server(objects), &consumer).await.unwrap();
-            assert_eq!(shown(found), expected, "{consumer:?}");
+            assert_eq!(described(found), expected, "{consumer:?}");
         }
     }
 

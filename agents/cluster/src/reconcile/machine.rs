@@ -41,6 +41,8 @@ pub(super) struct Machine {
     owner: Option<String>,
     /// Whether it is being deleted, or gone.
     leaves: bool,
+    /// Whether Cluster API deletes it first, because of us or of a person.
+    is_marked: bool,
 }
 
 /// As a status names it.
@@ -62,6 +64,7 @@ impl Machine {
             version: Some(version),
             owner: found.and_then(scaled_owner),
             leaves: found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()),
+            is_marked: found.is_some_and(|found| found.annotations().contains_key(DELETE)),
         }
     }
 
@@ -81,7 +84,13 @@ impl Machine {
             version: None,
             owner: None,
             leaves: false,
+            is_marked: false,
         })
+    }
+
+    /// Whether Cluster API deletes it first when its owner is scaled down.
+    pub(super) fn is_marked(&self) -> bool {
+        self.is_marked
     }
 
     /// What is scaled, and makes another one in its place: kind and name.
@@ -95,6 +104,19 @@ impl Machine {
             owner: Some(owner.to_owned()),
             ..self
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn marked(self) -> Self {
+        Self {
+            is_marked: true,
+            ..self
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn leaving(self) -> Self {
+        Self { leaves: true, ..self }
     }
 
     /// Whether both are the same object.

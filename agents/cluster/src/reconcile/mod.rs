@@ -37,6 +37,7 @@ mod plan;
 mod planner;
 mod report;
 mod routing_pods;
+mod scaling;
 mod served_cluster;
 mod services;
 mod status;

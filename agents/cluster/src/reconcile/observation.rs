@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use api::{Cluster, ClusterApiCluster, SIPCluster};
+use api::{Cluster, ClusterApiCluster, SIPCluster, Scaled};
 use k8s_openapi::jiff::Timestamp;
 use kit::{
     config::Section,
@@ -16,6 +16,7 @@ use kit::{
 use super::{
     host_users::{Left, User},
     machine::Machine,
+    scaling::Lookup,
 };
 use crate::{inventory::ObservedHost, tenant_nodes::Report};
 
@@ -68,6 +69,8 @@ pub(super) struct Holding {
     pub(super) pending: BTreeSet<ObjectKey>,
     /// What is known of Cluster API's Machines on hosts that leave and are in use, and of those whose hosts are gone, by the uid of the host.
     pub(super) machines: BTreeMap<String, MachineLookup>,
+    /// The objects of Cluster API that the spec names, and what is known of each.
+    pub(super) scaled: Vec<(Scaled, Lookup)>,
     /// What is known of the Nodes of the tenant's cluster.
     pub(super) nodes: Nodes,
 }

@@ -23,7 +23,7 @@ use super::{
     host_users,
     metrics::Answer,
     observation::{Evidence, Holding, MachineLookup, Nodes, Observation, State},
-    routing_pods, services, status,
+    routing_pods, scaling, services, status,
 };
 use crate::inventory::ObservedHost;
 
@@ -70,6 +70,10 @@ async fn declare(object: &SIPCluster, context: &Context) -> Result<State, Error>
             not_older(object, &placement)?;
             let mut holding = holding(placement, named(object), context);
             holding.machines = machines(&holding, context).await;
+            for scaled in cluster.scaled() {
+                let found = scaling::find(&context.client, scaled, &holding.placement).await;
+                holding.scaled.push((scaled.clone(), found));
+            }
             Ok(State::Declared(Box::new(cluster), holding))
         }
         Err(status) if status.code() == Code::InvalidArgument => {
@@ -180,6 +184,7 @@ fn holding(placement: Placement, cluster_api: Option<ClusterApiCluster>, context
         pending,
         machines: BTreeMap::new(),
         nodes,
+        scaled: Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use api::conditions::Reason;
 use kit::placement::ObjectKey;
 
 use super::{error::Error, event::Event, machine::Machine};
@@ -13,6 +14,8 @@ pub(super) struct Outcomes {
     pub(super) requeue: Option<Duration>,
     /// Hosts that the API server has refused to write; its words.
     pub(super) refused: Vec<(ObjectKey, String)>,
+    /// Objects of Cluster API whose replicas could not be set, and why.
+    pub(super) unscaled: Vec<(Reason, String)>,
     /// Machines from which our annotation could not be taken off, by the uid of their host: the status goes on naming them.
     pub(super) stuck: BTreeMap<String, Machine>,
     /// For people.

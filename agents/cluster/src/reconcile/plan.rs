@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use api::ClusterApiCluster;
 use kit::placement::{ClusterId, ObjectKey};
 
-use super::{event::Event, host_action::HostAction, machine::Machine, status_draft::Draft};
+use super::{event::Event, host_action::HostAction, machine::Machine, scaling::Scale, status_draft::Draft};
 use crate::tenant_nodes::Wanted;
 
 /// What one pass over a cluster does. The parts are carried out in this order; the status, once, comes last.
@@ -21,6 +21,9 @@ pub(super) struct Plan {
     pub(super) machines: Vec<MachineAction>,
     /// `None` while the status does not hold the placement: nothing acts on a claim before it does.
     pub(super) hosts: Option<Vec<HostAction>>,
+    pub(super) scales: Vec<Scale>,
+    /// Whether replicas wait for Machines to be marked, which no watch tells.
+    pub(super) follows_machines: bool,
     /// Hosts are about to change, and the pass that their watch brings about writes the status.
     pub(super) status_follows: bool,
     pub(super) status: Option<Draft>,
@@ -43,6 +46,8 @@ impl Plan {
             finalizer: None,
             machines: Vec::new(),
             hosts: None,
+            scales: Vec::new(),
+            follows_machines: false,
             status_follows: false,
             status: None,
             notices: Vec::new(),

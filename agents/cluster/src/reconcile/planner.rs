@@ -31,7 +31,11 @@ pub(super) fn plan(observation: &Observation<'_>) -> Plan {
 
 /// A spec that cannot be acted on: the condition and an Event give the reason. What runs stays as it is.
 fn invalid(observation: &Observation<'_>, why: &str) -> Plan {
-    let unchanged = [conditions::HOSTS_LABELED, conditions::SERVICES_SKIPPED];
+    let unchanged = [
+        conditions::HOSTS_LABELED,
+        conditions::CLUSTER_API_SYNCED,
+        conditions::SERVICES_SKIPPED,
+    ];
     Plan {
         status: Some(Draft::Fixed(OwnStatus {
             findings: vec![

@@ -156,6 +156,7 @@ pub(super) fn report_orphan(
     let Outcomes {
         requeue,
         refused,
+        unscaled: _,
         stuck: _,
         events: _,
         error,

@@ -21,10 +21,11 @@ use super::{
 };
 
 /// Condition types that this agent owns.
-const OWN: [ConditionType; 5] = [
+const OWN: [ConditionType; 6] = [
     conditions::SCHEDULED,
     conditions::HOSTS_LABELED,
     conditions::READY,
+    conditions::CLUSTER_API_SYNCED,
     conditions::SERVICES_SKIPPED,
     conditions::STALLED,
 ];

@@ -42,6 +42,7 @@ impl Draft {
             Self::Fixed(status) => status,
             Self::Declared(mut status) => {
                 findings::refuse(&mut status.findings, &outcomes.refused);
+                findings::unscaled(&mut status.findings, &outcomes.unscaled);
                 for member in status.placement.iter_mut().flat_map(|held| &mut held.members) {
                     if let Some(machine) = outcomes.stuck.get(&member.uid) {
                         member.machine.get_or_insert_with(|| machine.to_string());

@@ -100,7 +100,7 @@ async fn victim(stage: &Stage, shop: &Cluster, but_not: &str) -> String {
 /// Its kinds, and the namespace of their tenant.
 async fn install_cluster_api(stage: &Stage) {
     stage.site.create_tenant_namespace(TENANT).await.unwrap();
-    let crds = repository::root().join("tests/site/samples/cluster-api/crds.yaml");
+    let crds = repository::root().join("tests/metal3/crds.yaml");
     stage.kubectl(&["apply", "-f", &crds.display().to_string()]).await;
     stage
         .kubectl(&[

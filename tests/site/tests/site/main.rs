@@ -50,6 +50,7 @@ mod replacement_limits;
 mod replicas;
 mod rights;
 mod samples;
+mod scaled_machines;
 mod scheduler_api;
 mod scraped;
 mod second_agent;

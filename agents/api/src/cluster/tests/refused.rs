@@ -1,4 +1,5 @@
 mod auth;
+mod scaled;
 mod services;
 
 use serde_json::{Value, json};

@@ -8,6 +8,10 @@ use std::{
 };
 
 use kube::api::DynamicObject;
+use metal3::{
+    controller::{Controller, Settings},
+    provider::Pauses,
+};
 use sandbox::{
     authority, inventory, programs,
     region::{Agent, AgentProcess, HOSTS_NAMESPACE, Region},
@@ -15,7 +19,7 @@ use sandbox::{
     site::{Nodes, Site},
     tools, wait,
 };
-use tokio::process::Command;
+use tokio::{process::Command, task::JoinSet};
 
 use crate::repository::files_ending;
 
@@ -27,6 +31,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Everything that runs. The fields are dropped in this order: the agents first.
 pub(super) struct Stage {
     _agents: Vec<AgentProcess>,
+    /// Plays Cluster API, once a document has installed its kinds.
+    _cluster_api: JoinSet<()>,
     site: Site,
     region: Region,
 }
@@ -62,8 +68,19 @@ impl Stage {
         for agent in &mut agents {
             agent.is_ready().await.unwrap();
         }
+        let settings = Settings {
+            pauses: Pauses::default(),
+            period: Duration::from_millis(500),
+            seed: 1,
+            operates_hosts: true,
+        };
+        let controller = Controller::new(site.client(), HOSTS_NAMESPACE, settings);
+        let mut cluster_api = JoinSet::new();
+        // Before its kinds are installed every pass fails.
+        cluster_api.spawn(controller.run(|_| {}));
         let stage = Self {
             _agents: agents,
+            _cluster_api: cluster_api,
             site,
             region,
         };
@@ -159,6 +176,7 @@ async fn a_command_that_fails_is_a_finding_with_its_words() {
     let region = Region::start(REGION).await.unwrap();
     let stage = Stage {
         _agents: Vec::new(),
+        _cluster_api: JoinSet::new(),
         site,
         region,
     };

@@ -7,7 +7,7 @@ use sandbox::{region::Agent, sip_clusters::holder, site::HOST_CONSUMERS, wait};
 use serde_json::json;
 use tokio::time::{Instant, interval};
 
-use super::{Capm3, Claim, Metal3Machine, Pauses};
+use super::{Capm3, Claim, Pauses, metal3_machine};
 use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster, given_back, host};
 
 const SCENARIO: &str = "late";
@@ -49,7 +49,7 @@ async fn a_late_claim_has_its_labels_back_before_the_next_cluster() {
     stage.ready(&first).await;
     stage.create(&next).await;
     // It has chosen the host, and its patch is under way.
-    let machine = Metal3Machine::new(&first, Role::Worker, 0);
+    let machine = metal3_machine(&first, Role::Worker, 0);
     stage
         .edit(&first, json!({"nodes": {"Worker": {"count": {"active": 0}}}}))
         .await;

@@ -9,7 +9,7 @@ use kube::{
 use sandbox::{inventory::NETWORK, region::Agent, site::HOST_CONSUMERS, wait};
 use serde_json::{Value, json};
 
-use super::{CLUSTER, Capm3, Claim, Metal3Machine, NODE_REUSE, Pauses, TEMPLATED};
+use super::{CLUSTER, Capm3, Claim, Metal3Machine, NODE_REUSE, Pauses, TEMPLATED, metal3_machine};
 use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster, given_back, host, on_shared_site};
 
 const MEANT: &str = "sip.airshipit.org/cluster-api-cluster";
@@ -42,7 +42,7 @@ fn the_node_reuse_label_is_removed_at_release() {
         stage.ready(&first).await;
         let reusing = Metal3Machine {
             reuses_for: Some("first-md".to_owned()),
-            ..Metal3Machine::new(&first, Role::Worker, 0)
+            ..metal3_machine(&first, Role::Worker, 0)
         };
         assert_eq!(capm3.associate(&reusing).await, Claim::Has("reuse-w1".to_owned()));
         capm3.release(&reusing).await;
@@ -62,7 +62,7 @@ fn the_node_reuse_label_is_removed_at_release() {
         );
         stage.create(&next).await;
         stage.ready(&next).await;
-        let machine = Metal3Machine::new(&next, Role::Worker, 0);
+        let machine = metal3_machine(&next, Role::Worker, 0);
         assert_eq!(capm3.associate(&machine).await, Claim::Has("reuse-w1".to_owned()));
         capm3.release(&machine).await;
     });
@@ -81,7 +81,7 @@ fn addresses_survive_a_data_template() {
         stage.ready(&first).await;
         let templated = Metal3Machine {
             writes_network_data: true,
-            ..Metal3Machine::new(&first, Role::Worker, 0)
+            ..metal3_machine(&first, Role::Worker, 0)
         };
         let name = "templated-w1";
         assert_eq!(capm3.associate(&templated).await, Claim::Has(name.to_owned()));
@@ -121,7 +121,7 @@ fn a_sipcluster_names_another_cluster() {
         name_cluster(stage, &shop, json!("metal/stall")).await;
         until_meant(stage, "meant-w1", Some("metal/stall")).await;
 
-        let own_name = Metal3Machine::new(&shop, Role::Worker, 0);
+        let own_name = metal3_machine(&shop, Role::Worker, 0);
         let Claim::Refused { words, .. } = capm3.associate(&own_name).await else {
             panic!("the policy knows no annotation")
         };
@@ -160,7 +160,7 @@ fn a_stranger_is_a_condition_an_event_and_a_report() {
         stage.create(&shop).await;
         stage.ready(&shop).await;
         // Whoever is exempt from the policy can do this, or did it before the policy was applied.
-        let mut other = Metal3Machine::new(&shop, Role::Worker, 7);
+        let mut other = metal3_machine(&shop, Role::Worker, 7);
         other.cluster = "stall".to_owned();
         let taken = |consumer: Value, cluster: Value| {
             Patch::Merge(json!({

@@ -21,7 +21,7 @@ use sandbox::{region::Agent, sip_clusters::holder, site::HOST_CONSUMERS, wait};
 use serde_json::json;
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 
-use super::{ACCOUNT, CLUSTER, Capm3, Claim, Metal3Machine, NAMESPACE, Pauses};
+use super::{ACCOUNT, CLUSTER, Capm3, Claim, Metal3Machine, NAMESPACE, Pauses, metal3_machine};
 use crate::fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, cluster, host, requested};
 
 const SCENARIO: &str = "claims";
@@ -178,7 +178,7 @@ impl Lane {
     async fn play(&mut self, stage: &Stage, delay: Duration, counts: &mut Counts) {
         // Of its own name, so that what is reported of it is of this round.
         self.played += 1;
-        let machine = Metal3Machine::new(&self.holder, Role::Worker, self.played);
+        let machine = metal3_machine(&self.holder, Role::Worker, self.played);
         let longest = u64::try_from(delay.as_millis()).unwrap();
         let pause = Duration::from_millis(self.random.random_range(0..=longest));
         let leave = async {

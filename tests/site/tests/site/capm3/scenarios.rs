@@ -12,7 +12,7 @@ use sandbox::{
 };
 use serde_json::{Value, json};
 
-use super::{Capm3, Claim, FAILURE_DOMAIN, Metal3Machine, NODE_REUSE, Pauses, webhook};
+use super::{Capm3, Claim, FAILURE_DOMAIN, Metal3Machine, NODE_REUSE, Pauses, metal3_machine, webhook};
 use crate::fixtures::{
     AGENTS, PATIENCE, Role, Stage, cluster, fleet, given_back, held, host, members, on_shared_site,
 };
@@ -33,7 +33,7 @@ fn capm3_takes_exactly_the_hosts_of_its_cluster_and_role() {
         let machines: Vec<Metal3Machine> = clusters
             .iter()
             .flat_map(|cluster| {
-                let of = |role, count| (0..=count).map(move |index| Metal3Machine::new(cluster, role, index));
+                let of = |role, count| (0..=count).map(move |index| metal3_machine(cluster, role, index));
                 of(Role::ControlPlane, 3).chain(of(Role::Worker, 2))
             })
             .collect();
@@ -120,7 +120,7 @@ fn capm3_passes_over_hosts_by_these_reasons() {
         let shop = cluster("passed-over", "shop").role(Role::Worker, 1);
         stage.create(&shop).await;
         stage.ready(&shop).await;
-        let machine = Metal3Machine::new(&shop, Role::Worker, 0);
+        let machine = metal3_machine(&shop, Role::Worker, 0);
         let name = "passed-over-w1";
         let annotation = |key: &str, value: Value| json!({"metadata": {"annotations": {key: value}}});
         for key in [
@@ -179,7 +179,7 @@ fn capm3_prefers_a_failure_domain_and_takes_another() {
         stage.ready(&shop).await;
         let west = |index| Metal3Machine {
             failure_domain: Some("west".to_owned()),
-            ..Metal3Machine::new(&shop, Role::Worker, index)
+            ..metal3_machine(&shop, Role::Worker, index)
         };
         assert_eq!(
             capm3.associate(&west(0)).await,

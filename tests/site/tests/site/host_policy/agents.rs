@@ -1,13 +1,11 @@
 //! What a stolen token of an agent can write, whatever RBAC allows: the accounts of this test may do everything.
 
-use std::path::Path;
-
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
-use sandbox::sip_clusters;
+use sandbox::{sip_clusters, site::Site};
 use serde_json::{Value, json};
 
 use super::{labels::account, site};
@@ -112,6 +110,45 @@ fn machines(client: &Client) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), "other", &ApiResource::from_gvk(&kind))
 }
 
+/// Of objects with replicas the cluster agent writes these alone.
+async fn scaled(site: &Site, client: &Client, wrong: &mut Vec<String>) {
+    crate::scaled_machines::install(site).await;
+    for (group, version, kind) in [
+        ("cluster.x-k8s.io", "v1beta2", "MachineDeployment"),
+        ("controlplane.cluster.x-k8s.io", "v1beta1", "KubeadmControlPlane"),
+    ] {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let object = json!({
+            "apiVersion": format!("{group}/{version}"), "kind": kind,
+            "metadata": {"name": "scaled", "namespace": "other"},
+            "spec": {"clusterName": "shop", "replicas": 1, "template": {"a": 1}},
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let all: Api<DynamicObject> = Api::namespaced_with(site.client(), "other", &resource);
+        all.create(&PostParams::default(), &object).await.unwrap();
+        let all: Api<DynamicObject> = Api::namespaced_with(client.clone(), "other", &resource);
+        let rows: [Row; 8] = [
+            (json!({"spec": {"replicas": 3}}), ""),
+            (json!({"spec": {"clusterName": "mine"}}), "only spec.replicas"),
+            (json!({"spec": {"template": {"a": 2}}}), "only spec.replicas"),
+            (json!({"spec": {"template": null}}), "only spec.replicas"),
+            (json!({"spec": {"more": 1}}), "only spec.replicas"),
+            (json!({"metadata": {"labels": {"a": "b"}}}), "no label"),
+            (
+                json!({"metadata": {"annotations": {DELETE: "sip"}}}),
+                "no annotation",
+            ),
+            (json!({"metadata": {"finalizers": [FINALIZER]}}), "no finalizer"),
+        ];
+        for row in &rows {
+            let came = outcome(&all, "scaled", false, &row.0).await;
+            check(wrong, CLUSTER_AGENT, row, &came);
+        }
+        let params = kube::api::DeleteParams::default();
+        assert!(all.delete("scaled", &params).await.is_err(), "{kind}");
+    }
+}
+
 fn check(wrong: &mut Vec<String>, who: &str, (patch, refused): &Row, came: &Result<(), String>) {
     let expected = match came {
         Ok(()) => refused.is_empty(),
@@ -129,7 +166,7 @@ fn check(wrong: &mut Vec<String>, who: &str, (patch, refused): &Row, came: &Resu
 #[tokio::test]
 async fn agents_write_their_own_part_of_objects_only() {
     let site = site().await;
-    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/cluster-api/crds.yaml");
+    let crds = sandbox::repository::root().join("tests/metal3/crds.yaml");
     site.kubectl_ok(&["apply", "-f", &crds.display().to_string()])
         .await
         .unwrap();
@@ -170,8 +207,8 @@ async fn agents_write_their_own_part_of_objects_only() {
             json!({"spec": {"nodes": {"Worker": {"count": {"active": 5}}}}}),
             "no spec",
         ),
-        (json!({"metadata": {"labels": {"a": "b"}}}), "no spec, label"),
-        (annotation, "no annotation of a SIPCluster"),
+        (json!({"metadata": {"labels": {"a": "b"}}}), "no label"),
+        (annotation, "no annotation"),
         (json!({"metadata": {"finalizers": []}}), "no finalizer"),
         (
             json!({"metadata": {"finalizers": ["example.com/backup", FINALIZER]}}),
@@ -203,16 +240,15 @@ async fn agents_write_their_own_part_of_objects_only() {
             json!({"metadata": {"annotations": {"note": null}}}),
             "no annotation",
         ),
-        (
-            json!({"metadata": {"finalizers": [FINALIZER]}}),
-            "no finalizer of a Machine",
-        ),
+        (json!({"metadata": {"finalizers": [FINALIZER]}}), "no finalizer"),
         (json!({"spec": {"clusterName": "mine"}}), "no spec"),
     ];
     for row in &rows {
         let came = outcome(&machines(&client), "m-0", false, &row.0).await;
         check(&mut wrong, CLUSTER_AGENT, row, &came);
     }
+
+    scaled(&site, &client, &mut wrong).await;
 
     for (name, own, instance) in SERVICE_AGENTS {
         let client = account(&site, ("sip-system", name)).await;

@@ -53,6 +53,7 @@ fn twice(section: &str) -> Value {
     spec
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of specs")]
 #[tokio::test]
 async fn faults_of_specs_are_warnings_only() {
     let site = site().await;
@@ -65,7 +66,20 @@ async fn faults_of_specs_are_warnings_only() {
     };
     let unset = entry("loadBalancerWorker", &json!({"nodePortRange": null}));
     let expressions = |one| role(&json!({"labelSelector": {"matchExpressions": [one]}}));
+    let replicas = |object: Value| {
+        let mut spec = role(&json!({}));
+        spec["clusterAPI"] = json!({"replicas": {"Worker": object}});
+        spec
+    };
     let rows = [
+        (
+            replicas(json!({})),
+            "spec.clusterAPI.replicas[Worker]: must name a machineDeployment",
+        ),
+        (
+            replicas(json!({"machineDeployment": "a", "kubeadmControlPlane": "b"})),
+            "spec.clusterAPI.replicas[Worker]: must name a machineDeployment",
+        ),
         (
             role(&json!({"count": null})),
             "spec.nodes[Worker].count: must be set",

@@ -1,0 +1,24 @@
+//! Objects of Cluster API whose `spec.replicas` follow the hosts of a role: those that `spec.clusterAPI` of a `SIPCluster` names.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`lookup`] | reads the object and its template |
+//! | [`object`] | what is known of both |
+//! | [`consent`] | whether the object is of this `SIPCluster`: pure |
+//! | [`rule`] | which replicas it may have by now: pure |
+//! | [`steps`] | what a pass does and reports: pure |
+//! | [`write`] | sets the replicas |
+//!
+//! Whoever may edit a `SIPCluster` names objects here, and the cluster agent may write the objects of every tenant: nothing that the
+//! `SIPCluster` states counts as evidence ([`consent`]).
+
+mod consent;
+mod lookup;
+mod object;
+mod rule;
+mod steps;
+mod write;
+
+pub(super) use lookup::{Lookup, find};
+pub(super) use steps::{Scale, steps};
+pub(super) use write::set;

@@ -1,0 +1,238 @@
+//! What is known of an object with replicas, and of the template of its Machines.
+
+use std::{collections::BTreeMap, fmt};
+
+use api::{Scaled, ScaledKind, labels};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kit::{apply::Manager, placement::ObjectKey};
+use kube::{ResourceExt as _, api::DynamicObject};
+use serde_json::Value;
+
+/// Name under which this agent owns `spec.replicas` of these objects, and nothing else of them.
+pub(super) const MANAGER: Manager = Manager("sip-cluster-agent-replicas");
+/// Group of the kinds of CAPM3.
+pub(super) const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
+/// Kind of the template that selects hosts.
+pub(super) const TEMPLATE: &str = "Metal3MachineTemplate";
+/// On an object of Cluster API: its controllers leave it as it is.
+const PAUSED: &str = "cluster.x-k8s.io/paused";
+/// On an object of Cluster API: the autoscaler sets its replicas, from so many on.
+const AUTOSCALED: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+/// What Cluster API takes where an object states no replicas.
+const DEFAULT: u32 = 1;
+
+/// Which object, at which version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::reconcile) struct ObjectId {
+    pub(super) kind: ScaledKind,
+    pub(super) key: ObjectKey,
+    /// Of its API, by which it was read.
+    pub(super) api_version: String,
+    pub(super) uid: String,
+    pub(super) resource_version: String,
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.key)
+    }
+}
+
+/// An object with replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::reconcile) struct Object {
+    pub(super) id: ObjectId,
+    pub(super) replicas: u32,
+    /// Name of its Cluster.
+    pub(super) cluster: Option<String>,
+    /// Name of its `Metal3MachineTemplate` in its own namespace.
+    pub(super) template: Option<String>,
+    pub(super) is_paused: bool,
+    pub(super) is_deleting: bool,
+    /// Who else sets the replicas, again and again; for people.
+    pub(super) other_owner: Option<String>,
+}
+
+/// The labels that a template demands of hosts, `spec.template.spec.hostSelector.matchLabels`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::reconcile) struct HostLabels(pub(super) BTreeMap<String, String>);
+
+/// The API group of a kind.
+pub(super) const fn group(kind: ScaledKind) -> &'static str {
+    match kind {
+        ScaledKind::MachineDeployment => "cluster.x-k8s.io",
+        ScaledKind::KubeadmControlPlane => "controlplane.cluster.x-k8s.io",
+    }
+}
+
+impl Object {
+    /// The object that was read as this one.
+    pub(super) fn parse(
+        scaled: &Scaled,
+        namespace: &str,
+        api_version: String,
+        found: &DynamicObject,
+    ) -> Self {
+        let annotations = found.annotations();
+        let replicas = found.data.pointer("/spec/replicas").and_then(Value::as_u64);
+        Self {
+            id: ObjectId {
+                kind: scaled.kind(),
+                key: ObjectKey {
+                    namespace: namespace.to_owned(),
+                    name: scaled.name().to_owned(),
+                },
+                api_version,
+                uid: found.uid().unwrap_or_default(),
+                resource_version: found.resource_version().unwrap_or_default(),
+            },
+            replicas: replicas.map_or(DEFAULT, |count| u32::try_from(count).unwrap_or(u32::MAX)),
+            cluster: cluster(scaled.kind(), found),
+            template: template(scaled.kind(), namespace, &found.data),
+            is_paused: annotations.contains_key(PAUSED),
+            is_deleting: found.metadata.deletion_timestamp.is_some(),
+            other_owner: if annotations.contains_key(AUTOSCALED) {
+                Some(format!("the autoscaler, by annotation {AUTOSCALED}"))
+            } else {
+                found.managed_fields().iter().find_map(applier)
+            },
+        }
+    }
+}
+
+impl HostLabels {
+    /// Those of the template that was read.
+    pub(super) fn parse(found: &DynamicObject) -> Self {
+        let labels = found
+            .data
+            .pointer("/spec/template/spec/hostSelector/matchLabels")
+            .and_then(Value::as_object);
+        let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+        Self(labels.into_iter().flatten().filter_map(text).collect())
+    }
+}
+
+/// A `KubeadmControlPlane` names its Cluster by the label only, which Cluster API sets.
+fn cluster(kind: ScaledKind, found: &DynamicObject) -> Option<String> {
+    match kind {
+        ScaledKind::MachineDeployment => {
+            let name = found.data.pointer("/spec/clusterName").and_then(Value::as_str);
+            name.map(str::to_owned)
+        }
+        ScaledKind::KubeadmControlPlane => found.labels().get(labels::CLUSTER_API).cloned(),
+    }
+}
+
+/// A `KubeadmControlPlane` of v1beta2 has its reference one level deeper.
+fn template(kind: ScaledKind, namespace: &str, data: &Value) -> Option<String> {
+    let reference = match kind {
+        ScaledKind::MachineDeployment => data.pointer("/spec/template/spec/infrastructureRef"),
+        ScaledKind::KubeadmControlPlane => data
+            .pointer("/spec/machineTemplate/spec/infrastructureRef")
+            .or_else(|| data.pointer("/spec/machineTemplate/infrastructureRef")),
+    }?;
+    let text = |field: &str| reference.get(field).and_then(Value::as_str);
+    let group = text("apiGroup").or_else(|| text("apiVersion")?.split('/').next());
+    let is_near = text("namespace").is_none_or(|named| named == namespace);
+    let is_template = group == Some(INFRASTRUCTURE) && text("kind") == Some(TEMPLATE) && is_near;
+    text("name").filter(|_| is_template).map(str::to_owned)
+}
+
+/// Who applies the replicas: such a manager sets them again with its next apply. One that has set them once, as `kubectl create` does or
+/// a webhook on its behalf, does not.
+fn applier(entry: &ManagedFieldsEntry) -> Option<String> {
+    let fields = entry.fields_v1.as_ref()?;
+    let owns = fields.0.pointer("/f:spec/f:replicas").is_some();
+    let manager = entry.manager.as_deref().unwrap_or_default();
+    let is_other = owns && entry.operation.as_deref() == Some("Apply") && manager != MANAGER.0;
+    is_other.then(|| format!("field manager {manager}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::Cluster;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures;
+
+    /// The object that a spec names for the workers.
+    fn scaled(field: &str) -> Scaled {
+        let mut cluster = fixtures::cluster(&json!({}));
+        let replicas = json!({"replicas": {"Worker": {field: "x"}}});
+        cluster.spec.cluster_api = Some(serde_json::from_value(replicas).unwrap());
+        Cluster::parse(&cluster).unwrap().scaled()[0].clone()
+    }
+
+    fn parse(field: &str, metadata: &Value, spec: &Value) -> Object {
+        let mut metadata = metadata.clone();
+        metadata["name"] = "x".into();
+        metadata["namespace"] = "metal".into();
+        let object = json!({"apiVersion": "a/v1", "kind": "K", "metadata": metadata, "spec": spec});
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        Object::parse(&scaled(field), "metal", "v1beta1".to_owned(), &object)
+    }
+
+    #[test]
+    fn clusters_and_templates_are_read_of_every_version() {
+        let old =
+            json!({"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": TEMPLATE, "name": "t"});
+        let new = json!({"apiGroup": INFRASTRUCTURE, "kind": TEMPLATE, "name": "t"});
+        let mut near = old.clone();
+        near["namespace"] = "metal".into();
+        let mut far = old.clone();
+        far["namespace"] = "other".into();
+        let other = json!({"apiGroup": "example.org", "kind": TEMPLATE, "name": "t"});
+        for (reference, expected) in [
+            (&old, Some("t")),
+            (&new, Some("t")),
+            (&near, Some("t")),
+            (&far, None),
+            (&other, None),
+            (&json!({}), None),
+        ] {
+            let spec = json!({"clusterName": "shop", "template": {"spec": {"infrastructureRef": reference}}});
+            let found = parse("machineDeployment", &json!({}), &spec);
+            assert_eq!(found.template.as_deref(), expected, "{reference}");
+            assert_eq!(found.cluster.as_deref(), Some("shop"));
+            for at in [
+                json!({"infrastructureRef": reference}),
+                json!({"spec": {"infrastructureRef": reference}}),
+            ] {
+                let labels = json!({"labels": {labels::CLUSTER_API: "shop"}});
+                let found = parse("kubeadmControlPlane", &labels, &json!({"machineTemplate": at}));
+                assert_eq!(found.template.as_deref(), expected, "{reference}");
+                assert_eq!(found.cluster.as_deref(), Some("shop"));
+            }
+        }
+    }
+
+    #[test]
+    fn who_sets_replicas_again_and_again_is_named() {
+        let entry = |manager: &str, operation: &str, field: &str| {
+            json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": {field: {}}}})
+        };
+        for (entries, expected) in [
+            (vec![], None),
+            (vec![entry("kubectl-create", "Update", "f:replicas")], None),
+            (vec![entry("flux", "Apply", "f:template")], None),
+            (vec![entry(MANAGER.0, "Apply", "f:replicas")], None),
+            (
+                vec![
+                    entry(MANAGER.0, "Apply", "f:replicas"),
+                    entry("flux", "Apply", "f:replicas"),
+                ],
+                Some("field manager flux"),
+            ),
+        ] {
+            let metadata = json!({"managedFields": entries});
+            let found = parse("machineDeployment", &metadata, &json!({"replicas": 3}));
+            assert_eq!(found.other_owner.as_deref(), expected, "{metadata}");
+        }
+        let autoscaled = json!({"annotations": {AUTOSCALED: "1", PAUSED: ""}});
+        let found = parse("machineDeployment", &autoscaled, &json!({}));
+        assert!(found.other_owner.unwrap().contains("autoscaler"));
+        assert_eq!((found.is_paused, found.replicas), (true, 1));
+    }
+}

@@ -1,0 +1,320 @@
+//! What a pass does to the objects that a spec names, and what it reports of them. Pure.
+
+use std::time::Duration;
+
+use api::{
+    Cluster, ClusterApiCluster, MemberState, Scaled, ScaledKind,
+    conditions::{self, Reason},
+};
+use kit::{conditions::Finding, placement::Member};
+
+use super::{
+    consent::{self, Asking, Denied},
+    lookup::Lookup,
+    object::{Object, ObjectId},
+    rule::{self, Hosts, State},
+};
+use crate::reconcile::{
+    advice::is_surplus,
+    findings::named,
+    observation::{Holding, MachineLookup},
+    served_cluster::{ServedCluster, User},
+};
+
+/// Pause after which objects are read again. They are not watched: that would need the right to list those of every tenant.
+const IN_STEP: Duration = Duration::from_mins(1);
+/// The same while one does not follow its role. Most of what is awaited shows on a host, and brings about a pass by itself.
+const AWAITED: Duration = Duration::from_secs(10);
+
+/// Replicas that are set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::reconcile) struct Scale {
+    object: ObjectId,
+    from: u32,
+    to: u32,
+    role: String,
+}
+
+impl Scale {
+    /// An object that is set from one number to another.
+    pub(super) fn new(object: ObjectId, (from, to): (u32, u32), role: &str) -> Self {
+        Self {
+            object,
+            from,
+            to,
+            role: role.to_owned(),
+        }
+    }
+
+    pub(super) fn object(&self) -> &ObjectId {
+        &self.object
+    }
+
+    pub(super) fn to(&self) -> u32 {
+        self.to
+    }
+}
+
+/// For people.
+impl std::fmt::Display for Scale {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            object,
+            from,
+            to,
+            role,
+        } = self;
+        write!(
+            f,
+            "{object}: spec.replicas {from} -> {to}, for the hosts of role {role}"
+        )
+    }
+}
+
+/// What a pass does to the objects that a spec names, and what it reports of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::reconcile) struct Steps {
+    pub(in crate::reconcile) scales: Vec<Scale>,
+    /// As things are when these are carried out; none where the spec names no object.
+    pub(in crate::reconcile) finding: Option<Finding>,
+    /// When the objects are read again.
+    pub(in crate::reconcile) pause: Option<Duration>,
+}
+
+/// The reasons of what is reported, the most pressing first.
+const PRESSING: [Reason; 7] = [
+    Reason::NotOfCluster,
+    Reason::NamespaceNotGranted,
+    Reason::Refused,
+    Reason::OwnedByOthers,
+    Reason::EvenControlPlane,
+    Reason::Waiting,
+    Reason::InStep,
+];
+
+/// Plans a pass over the objects that the spec names. `acts`: the status holds the placement; nothing is written before it does.
+pub(in crate::reconcile) fn steps(cluster: &Cluster, holding: &Holding, acts: bool) -> Steps {
+    if cluster.scaled().is_empty() {
+        return Steps::default();
+    }
+    let mut scales = Vec::new();
+    let mut reported = Vec::new();
+    for (scaled, lookup) in &holding.scaled {
+        let (scale, report) = step(scaled, lookup, holding, acts);
+        scales.extend(scale);
+        reported.push(report);
+    }
+    let rank = |reason: &Reason| PRESSING.iter().position(|one| one == reason);
+    reported.sort_by_key(|(reason, _)| rank(reason));
+    let reason = reported.first().map_or(Reason::InStep, |(reason, _)| *reason);
+    let messages: Vec<String> = reported
+        .into_iter()
+        .filter(|(reason, _)| *reason != Reason::InStep)
+        .map(|(_, message)| message)
+        .collect();
+    let finding = if reason == Reason::InStep {
+        Finding::yes
+    } else {
+        Finding::no
+    };
+    Steps {
+        scales,
+        finding: Some(finding(conditions::CLUSTER_API_SYNCED, reason, named(&messages))),
+        pause: Some(if reason == Reason::InStep {
+            IN_STEP
+        } else {
+            AWAITED
+        }),
+    }
+}
+
+/// What is done to one object, and what is reported of it.
+fn step(
+    scaled: &Scaled,
+    lookup: &Lookup,
+    holding: &Holding,
+    acts: bool,
+) -> (Option<Scale>, (Reason, String)) {
+    let cluster = holding.placement.cluster();
+    let annotation = holding.cluster_api.as_ref().map(ToString::to_string);
+    let served = ClusterApiCluster::meant(annotation.as_deref(), cluster.name());
+    let role = scaled.role().as_str();
+    let asking = Asking {
+        cluster,
+        served: &served,
+        role,
+    };
+    let (kind, name) = (scaled.kind(), scaled.name());
+    let report = match lookup {
+        Lookup::NoHosts if scaled.active() == 0 => (Reason::InStep, String::new()),
+        Lookup::NoHosts => (
+            Reason::Waiting,
+            format!("{kind} {name}: the cluster holds no hosts yet"),
+        ),
+        Lookup::Namespaces(all) => {
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            let why = format!(
+                "{kind} {name}: the hosts of role {role} are in the namespaces {}, and the Machines of one object are in one",
+                all.join(", ")
+            );
+            (Reason::NotOfCluster, why)
+        }
+        Lookup::Missing { namespace } => {
+            let key = kit::placement::ObjectKey {
+                namespace: namespace.clone(),
+                name: name.to_owned(),
+            };
+            let why = consent::describe(asking, (kind, &key), &Denied::Foreign);
+            (Reason::NotOfCluster, why)
+        }
+        Lookup::Forbidden { namespace } => {
+            let why = format!(
+                "{kind} {name}: the cluster agent has no rights on it in namespace {namespace}: apply the component \
+                 deploy/agents/cluster-api there"
+            );
+            (Reason::NamespaceNotGranted, why)
+        }
+        Lookup::Unreadable(why) => (Reason::Refused, why.clone()),
+        Lookup::Found(object, template) => {
+            if let Err(denied) = consent::check(asking, object, template.as_ref()) {
+                let why = consent::describe(asking, (kind, &object.id.key), &denied);
+                (Reason::NotOfCluster, why)
+            } else {
+                return scale(scaled, object, holding, acts);
+            }
+        }
+    };
+    (None, report)
+}
+
+/// What is done to an object of this `SIPCluster`.
+fn scale(
+    scaled: &Scaled,
+    object: &Object,
+    holding: &Holding,
+    acts: bool,
+) -> (Option<Scale>, (Reason, String)) {
+    let Object {
+        id,
+        replicas,
+        cluster: _,
+        template: _,
+        is_paused,
+        is_deleting,
+        other_owner,
+    } = object;
+    let kind = id.kind;
+    let hosts = hosts(scaled, holding);
+    let due = rule::due(kind, *replicas, &hosts);
+    let held_up = match (due, other_owner) {
+        _ if *is_deleting => Some((Reason::Waiting, "is being deleted".to_owned())),
+        (Some(_), _) if *is_paused => Some((Reason::Waiting, "is paused".to_owned())),
+        (Some(to), Some(owner)) => Some((
+            Reason::OwnedByOthers,
+            format!(
+                "spec.replicas is {replicas} and would be {to}, but is set by {owner}: leave it out there, or here"
+            ),
+        )),
+        _ => None,
+    };
+    if let Some((reason, why)) = held_up {
+        return (None, (reason, format!("{id}: {why}")));
+    }
+    let written = due.filter(|_| acts);
+    let report = match rule::state(kind, written.unwrap_or(*replicas), &hosts) {
+        State::InStep => (Reason::InStep, String::new()),
+        State::Waiting(why) => (Reason::Waiting, format!("{id}: {why}")),
+        State::Even(why) => (Reason::EvenControlPlane, format!("{id}: {why}")),
+    };
+    let role = scaled.role().as_str();
+    let scale = written.map(|to| Scale::new(id.clone(), (*replicas, to), role));
+    (scale, report)
+}
+
+/// The hosts of the role that an object follows.
+fn hosts(scaled: &Scaled, holding: &Holding) -> Hosts {
+    let mut hosts = Hosts {
+        active: scaled.active(),
+        wanted: scaled.wanted(),
+        ..Hosts::default()
+    };
+    let members = holding.placement.members().iter();
+    for member in members.filter(|member| member.role() == scaled.role().as_str()) {
+        if member.is_releasing() {
+            leaving(scaled, member, holding, &mut hosts);
+        } else {
+            let is = |one: bool| u32::from(one);
+            hosts.staying += 1;
+            hosts.labelled += is(member.state() == MemberState::Bound);
+            hosts.used += is(user(member, holding) != Some(User::Nobody));
+        }
+    }
+    hosts
+}
+
+/// Who uses the host of a member, as far as there is one.
+fn user(member: &Member, holding: &Holding) -> Option<User> {
+    let host = holding.hosts.get(member.host().key());
+    let host = host.filter(|host| host.id().uid() == member.host().uid())?;
+    let served = ServedCluster::new(holding.placement.cluster(), holding.cluster_api.as_ref());
+    Some(served.user(host))
+}
+
+/// Adds a host that leaves, if a Machine may be on it, or be left by it, that does not go by itself.
+fn leaving(scaled: &Scaled, member: &Member, holding: &Holding, hosts: &mut Hosts) {
+    let user = user(member, holding);
+    // A consumer of another Cluster has nothing to do with these replicas.
+    if let Some(User::Nobody | User::Foreign) = user {
+        return;
+    }
+    let host = member.host();
+    let surplus = is_surplus(member);
+    let list = if surplus {
+        &mut hosts.unmarked
+    } else {
+        &mut hosts.others
+    };
+    let machine = match holding.machines.get(host.uid()) {
+        Some(MachineLookup::Found(machine)) => machine,
+        Some(MachineLookup::Claim(_) | MachineLookup::Kept(_) | MachineLookup::Collected(_)) => return,
+        Some(MachineLookup::Unreadable(why)) => {
+            list.push(why.clone());
+            return;
+        }
+        None => {
+            let why = format!("{host} is to be released and is in use, and no Machine is known on it");
+            list.extend(user.map(|_| why));
+            return;
+        }
+    };
+    if machine.leaves() {
+        return;
+    }
+    let scaled = owner(scaled.kind(), scaled.name());
+    if !surplus {
+        let reason = member.release_reason().unwrap_or("released");
+        hosts.others.push(format!(
+            "{host} leaves ({reason}), and its Machine {machine} is there: scaling down would delete another one"
+        ));
+    } else if machine.owner() != Some(&scaled) {
+        hosts.unmarked.push(format!(
+            "Machine {machine} on surplus host {host} is not one of {scaled}: delete it yourself"
+        ));
+    } else if machine.is_marked() {
+        hosts.marked.push(format!(
+            "Cluster API has not deleted Machine {machine} on surplus host {host} yet; where replicas do not go down any more, delete it yourself"
+        ));
+    } else {
+        hosts.unmarked.push(format!(
+            "Machine {machine} on surplus host {host} is not the first that Cluster API deletes yet"
+        ));
+    }
+}
+
+/// What is scaled, as a [`super::super::machine::Machine`] names its owner.
+fn owner(kind: ScaledKind, name: &str) -> String {
+    format!("{kind} {name}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,31 @@
+//! A stand-in of Cluster API and its provider for metal3 (CAPM3), as far as they act on hosts.
+//!
+//! `docs/assumptions.md` says which of their habits it has, and from where each is known. What they decide is pure and apart from what they
+//! do:
+//!
+//! | module | what it holds | needs a client |
+//! |---|---|---|
+//! | [`choice`] | which host a `Metal3Machine` gets | no |
+//! | [`deletion_order`] | which Machines go when their owner is scaled down | no |
+//! | [`patches`] | what is written to a host | no |
+//! | [`remediation`] | the phases of a `Metal3Remediation` | no |
+//! | [`provisioning`] | the states of a host, as the baremetal-operator's | no |
+//! | [`provider`] | searches and claims a host for a `Metal3Machine`, and lets it go | yes |
+//! | [`controller`] | does that for the objects of a namespace, in passes | yes |
+//!
+//! A program of its own, `sip-metal3`, runs the passes; tests also claim single hosts by [`provider::Capm3`].
+
+pub mod choice;
+pub mod controller;
+pub mod deletion_order;
+pub mod metal3_machine;
+pub mod names;
+pub mod patches;
+pub mod provider;
+pub mod provisioning;
+pub mod remediation;
+
+/// Definitions of the kinds that it uses.
+pub const CRDS: &str = include_str!("../crds.yaml");
+/// The right that its account needs.
+pub const RIGHTS: &str = include_str!("../rights.yaml");
