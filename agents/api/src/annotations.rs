@@ -24,6 +24,8 @@ pub const CLUSTER_API_CLUSTER: &str = "sip.airshipit.org/cluster-api-cluster";
 /// On a host: name of the Secret, in the host's namespace, that its `networkData` named when it was given to a SIPCluster. CAPM3 with a
 /// data template replaces `networkData`, and deletes what it wrote.
 pub const NETWORK_DATA: &str = "sip.airshipit.org/network-data";
+/// On a Node of a tenant's cluster that the cluster agent has cordoned: the uid of the host that leaves the cluster.
+pub const CORDONED_FOR: &str = "sip.airshipit.org/cordoned-for";
 /// On a pod template: hash of everything that the pod was rendered from, so that a change rolls out.
 pub const CONFIG_HASH: &str = "sip.airshipit.org/config-hash";
 /// On the Deployment of a load balancer: SHA-256 of the template that it is rendered by. Absent: the built-in one.

@@ -77,6 +77,8 @@ reasons! {
     Releasing: Normal on Cluster, "Hosts are to be released; the note states why, and what a person or Cluster API has to do first.";
     UnableToApplyLabels: Warning on Cluster, "The API server refuses to write a BareMetalHost.";
     MachineNotAsked: Warning on Cluster, "The Machine on a surplus host cannot be read or annotated, so Cluster API may delete another one.";
+    NodeDeleted: Normal on Cluster, "The Node of a host that leaves was deleted in the tenant's cluster, after it was drained or the time for that was over.";
+    NodeLeft: Warning on Cluster, "A host leaves, and its Node in the tenant's cluster could not be drained and deleted within the time for that.";
     ReplicasSet: Normal on Cluster, "The replicas of an object of Cluster API that the spec names were set; the note names it, both numbers and the role.";
     ReplicasNotSet: Warning on Cluster, "They cannot be set: the condition `ClusterAPISynced` has another reason than Waiting; the note is its message.";
     HostNamespaceDropped: Warning on Cluster, "The site's configuration lacks a host namespace in which the cluster holds hosts. The cluster agent does not start.";

@@ -51,7 +51,8 @@ pub use sip_cluster::{
     SIPClusterSpec, SecretKeySpec, Services, UpstreamOidcSpec, UserSearchSpec,
 };
 pub use status::{
-    Applied, Counts, Drained, Endpoint, Member, MemberState, Placement, RoleCount, SIPClusterStatus, State,
+    Applied, Counts, Drained, Endpoint, Member, MemberState, NotPreferred, Placement, RoleCount,
+    SIPClusterStatus, State, TenantNodes,
 };
 pub use tolerant::TolerantCluster;
 /// The words that the parsed types are made of; the scheduler has the same.

@@ -320,7 +320,7 @@ pub struct JumpHostSpec {
     )]
     pub node_ssh_private_keys: Option<String>,
     /// Secret in the SIPCluster's namespace with a kubeconfig under the key `value`, as Cluster API writes it: used by
-    /// `kubectl` on the jump host.
+    /// `kubectl` on the jump host, and by the cluster agent to read and drain Nodes, unless an identity provider names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret: Option<String>,
 }

@@ -36,6 +36,9 @@ pub struct SIPClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub endpoints: Vec<Endpoint>,
+    /// What the cluster agent knows of the Nodes of the tenant's cluster, where the spec names a kubeconfig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_nodes: Option<TenantNodes>,
     /// Members per role, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<Counts>,
@@ -185,6 +188,36 @@ pub struct Drained {
     /// Revision of the newest claim or release in the placement, not the placement's own: no pod routes to a member that was released up to it.
     #[schemars(with = "i64", range(min = 0))]
     pub revision: u64,
+}
+
+/// What is known of the Nodes of a tenant's cluster.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantNodes {
+    /// Why nothing is known of them. Load balancers prefer no member then, and hosts that leave may be released before their Nodes are drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Members to which load balancers open connections only if no other member answers, since their Node is not ready. No member of a role
+    /// of which no Node is ready is in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]))]
+    pub not_preferred: Vec<NotPreferred>,
+}
+
+/// A member whose Node is not ready.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NotPreferred {
+    /// Namespace of the BareMetalHost.
+    pub namespace: String,
+    /// Name of the BareMetalHost.
+    pub name: String,
+    /// `metadata.uid` of the BareMetalHost.
+    pub uid: String,
+    /// Name of the Node.
+    pub node: String,
+    /// Reason of its condition `Ready` when that was noticed.
+    pub reason: String,
 }
 
 /// Where a service of the cluster is reached.

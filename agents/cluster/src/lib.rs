@@ -8,6 +8,7 @@
 //! | [`inventory`] | watches `BareMetalHost`s, Secrets and `SIPCluster`s, and reports them to the scheduler |
 //! | [`reconcile`] | one `SIPCluster`: observe, plan, act, report |
 //! | [`run`] | the process |
+//! | [`tenant_nodes`] | the Nodes of tenants' clusters: which are ready, and drains |
 //! | [`triggers`] | what makes a cluster be reconciled |
 
 pub mod answered;
@@ -16,6 +17,7 @@ pub mod host_events;
 pub mod inventory;
 pub mod reconcile;
 pub mod run;
+pub mod tenant_nodes;
 pub mod triggers;
 
 #[cfg(test)]

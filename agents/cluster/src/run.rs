@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, pin::pin, sync::Arc};
 
+use anyhow::Context as _;
 use futures::StreamExt as _;
 use kit::{
     clusters,
@@ -11,9 +12,10 @@ use kit::{
     retries::{Retries, watch_pauses},
     scheduler::{Scheduler, WatchEvent},
     start::{self, Agent, AgentArgs},
+    tenant::destinations::Destinations,
 };
 use kube::{Client, runtime::controller};
-use runtime::readiness::Gate;
+use runtime::{readiness::Gate, resolver::Resolver};
 
 use crate::{
     answered::Answered,
@@ -21,6 +23,7 @@ use crate::{
     host_events,
     inventory::{self, DroppedNamespace, Inventory, Listed},
     reconcile::{self, Context, MANAGER, Orphans, PendingWrites},
+    tenant_nodes::{self, TenantNodes, metrics::Polls},
     triggers::Triggers,
 };
 
@@ -96,17 +99,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let host_faults = inventory.host_faults().publish(events.clone(), listed.clone());
     agent.process.tasks.spawn_endless("host faults", host_faults);
 
-    let fence = Fence::new(agent.config.claims_in_flight());
-    let namespaces = agent.config.host_namespaces().clone();
-    agent.process.tasks.spawn_endless(
-        "watch the policy on consumers",
-        fence::watch_policy(client.clone(), namespaces, fence.clone()),
-    );
-    agent
-        .process
-        .tasks
-        .spawn_endless("releases", fence.clone().run(triggers.clone()));
-
+    let fence = start_fence(&mut agent, &client, &triggers);
     agent.process.tasks.spawn_endless(
         "refused hosts",
         reconcile::probe_refused_hosts(client.clone(), inventory.clone(), triggers.clone()),
@@ -118,9 +111,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .tasks
         .spawn_endless("host events", publisher.run(events.clone()));
 
+    let tenant_nodes = poll_tenants(&mut agent, &client, (&inventory, &triggers, &events)).await?;
     let context = Arc::new(Context {
         fence,
         client,
+        tenant_nodes,
+        drain_for: agent.config.tenant_drain(),
         scheduler: agent.scheduler.clone(),
         inventory,
         triggers,
@@ -146,6 +142,43 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         control(context, orphans, shutdown.cancelled_owned()),
     );
     agent.run(Some(elected)).await
+}
+
+/// Watches the policy on consumers, and when releases may be confirmed.
+fn start_fence(agent: &mut Agent, client: &Client, triggers: &Triggers) -> Fence {
+    let fence = Fence::new(agent.config.claims_in_flight());
+    let namespaces = agent.config.host_namespaces().clone();
+    let watching = fence::watch_policy(client.clone(), namespaces, fence.clone());
+    let tasks = &mut agent.process.tasks;
+    tasks.spawn_endless("watch the policy on consumers", watching);
+    tasks.spawn_endless("releases", fence.clone().run(triggers.clone()));
+    fence
+}
+
+/// Polls the API servers of tenants for their Nodes.
+async fn poll_tenants(
+    agent: &mut Agent,
+    client: &Client,
+    (inventory, triggers, events): (&Inventory, &Triggers, &Events),
+) -> anyhow::Result<TenantNodes> {
+    let nodes = TenantNodes::default();
+    let own = [start::api_server_uri().await?, agent.config.scheduler().clone()];
+    let resolver = Resolver::from_system().context("host names cannot be resolved")?;
+    let means = tenant_nodes::run::Means {
+        client: client.clone(),
+        destinations: Destinations::new(
+            resolver,
+            agent.config.identity_providers().allowed_networks(),
+            own,
+        ),
+        events: events.clone(),
+        inventory: inventory.clone(),
+        triggers: triggers.clone(),
+        polls: Polls::registered(&agent.process.metrics),
+    };
+    let polling = tenant_nodes::run::run(nodes.clone(), means);
+    agent.process.tasks.spawn_endless("Nodes of tenants", polling);
+    Ok(nodes)
 }
 
 /// Checks that no namespace with held hosts was dropped from the configuration; each `SIPCluster` that holds some gets an Event. `None`:

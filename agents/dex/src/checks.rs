@@ -18,6 +18,7 @@ use api::{
     conditions::{Reason, auth::ISSUER_UNREACHABLE},
 };
 use futures::{SinkExt as _, channel::mpsc};
+use kit::tenant::destinations::Destinations;
 use kube::runtime::reflector::ObjectRef;
 use tokio::{
     sync::Notify,
@@ -29,7 +30,7 @@ pub use self::{
     refusals::Refusals,
     target::{Provider, Target, check},
 };
-use crate::{destinations::Destinations, tenant::Tenant};
+use crate::tenant::Tenant;
 
 /// Pause between two checks of a provider.
 const PAUSE: Duration = Duration::from_secs(10);

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use api::Ldap;
+use kit::tenant::destinations::Destinations;
 use render::dex::Secrets;
 use rustls_pki_types::ServerName;
 use tokio::{io::AsyncWriteExt as _, time};
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    destinations::Destinations,
     https,
     ldap::{self, Request},
 };

@@ -3,10 +3,11 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use api::HttpsUrl;
+use kit::tenant::destinations::Destinations;
 use rustls::ClientConfig;
 use serde_json::Value;
 
-use crate::{destinations::Destinations, https};
+use crate::https;
 
 /// Path of the discovery document, after the issuer's.
 const DOCUMENT: &str = "/.well-known/openid-configuration";

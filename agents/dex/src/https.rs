@@ -7,12 +7,11 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
+use kit::tenant::destinations::{self, Destinations};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use tokio::time;
 use tokio_rustls::TlsConnector;
-
-use crate::destinations::{self, Destinations};
 
 /// Within this time the whole answer is there.
 const ANSWER: Duration = Duration::from_secs(5);

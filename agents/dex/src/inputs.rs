@@ -10,7 +10,10 @@ use api::{
     labels,
 };
 use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kit::service::{Error, Problem};
+use kit::{
+    service::{Error, Problem},
+    tenant,
+};
 use kube::{Api, Client, ResourceExt as _};
 use render::dex::Secrets;
 
@@ -25,10 +28,6 @@ const TYPES: [&str; 3] = ["", "Opaque", "kubernetes.io/basic-auth"];
 const CLUSTER_API: &str = "cluster.x-k8s.io/cluster-name";
 /// Types of Secrets with a CA.
 const AUTHORITY_TYPES: [&str; 3] = ["", "Opaque", "kubernetes.io/tls"];
-/// Types of Secrets with a kubeconfig.
-const KUBECONFIG_TYPES: [&str; 3] = ["", "Opaque", "cluster.x-k8s.io/secret"];
-/// Key of the kubeconfig in its Secret, as Cluster API calls it.
-const KUBECONFIG_KEY: &str = "value";
 
 /// The Secrets of one namespace.
 pub(crate) struct Inputs {
@@ -62,11 +61,8 @@ impl Inputs {
             let message = format!("kubeconfigSecret: the Secret {name} {why}");
             return Ok(Some(Err(Problem::new(KUBECONFIG_INVALID, message))));
         }
-        let value = secret.data.and_then(|mut data| data.remove(KUBECONFIG_KEY));
-        Ok(value.map_or_else(
-            || missing("has no key value"),
-            |ByteString(bytes)| Some(Ok(bytes)),
-        ))
+        let value = tenant::secret::kubeconfig(secret);
+        Ok(value.map_or_else(|| missing("has no key value"), |bytes| Some(Ok(bytes))))
     }
 
     /// The values that an entry names, checked.
@@ -199,19 +195,12 @@ fn authority_refusal(secret: &Secret) -> Option<&'static str> {
     }
 }
 
-/// Why an entry cannot name a Secret as its kubeconfig. Its credentials go to the server that it names itself; but the author of the
-/// entry decides which rights are bound there, so the kubeconfig must not be that of another cluster.
+/// Why an entry cannot name a Secret as its kubeconfig.
 fn kubeconfig_refusal(secret: &Secret, cluster: &str) -> Option<String> {
-    let kind = secret.type_.as_deref().unwrap_or_default();
-    if !KUBECONFIG_TYPES.contains(&kind) {
-        return Some("must have the type Opaque or cluster.x-k8s.io/secret".to_owned());
-    }
-    if is_of_a_service(secret) {
+    if IDENTITY.owns(&secret.name_any()) {
         return Some("must not be one of a service of a cluster".to_owned());
     }
-    let other = secret.labels().get(CLUSTER_API).filter(|of| *of != cluster)?;
-    let other: String = other.chars().take(63).collect();
-    Some(format!("must not be that of another cluster, {other}"))
+    tenant::secret::refusal(secret, cluster)
 }
 
 /// Whether an agent has made a Secret for a service of a cluster.

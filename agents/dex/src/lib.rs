@@ -17,14 +17,12 @@
 //! | [`metrics`] | what is measured of the storage |
 //! | `sweep` | what providers that are gone have left there |
 //! | [`checks`] | whether providers, directories and tenants' API servers answer, beside the reconciles |
-//! | [`destinations`] | where the agent connects to on behalf of tenants |
 //! | [`directory`], [`discovery`], [`https`], `ldap` | how directories and providers are queried |
 //! | [`tenant`] | the bindings of groups at the tenant's API server |
 
 mod cert_manager;
 pub mod certificates;
 pub mod checks;
-pub mod destinations;
 pub mod directory;
 pub mod discovery;
 pub mod https;

@@ -4,12 +4,12 @@ use anyhow::Context as _;
 use kit::{
     service,
     start::{Agent, AgentArgs},
+    tenant::destinations::Destinations,
 };
 use kube::Config;
 use runtime::resolver::Resolver;
 
 use crate::{
-    destinations::Destinations,
     identity::MANAGER,
     metrics::StorageMetrics,
     service::Providers,

@@ -6,16 +6,18 @@ use api::{
     Auth, Cluster, Endpoint, PortSet, SIPCluster,
     conditions::{auth::STATIC_PASSWORDS, load_balancer::NAME_CONFLICT, ready::PROGRESSING},
 };
-use kit::service::{
-    Applied, Error, Findings, Identity, Kind, Objects, Observed, Probe, Problem, Remark, Rendered, Scope,
-    Service, Watches,
+use kit::{
+    service::{
+        Applied, Error, Findings, Identity, Kind, Objects, Observed, Probe, Problem, Remark, Rendered, Scope,
+        Service, Watches,
+    },
+    tenant::destinations::Destinations,
 };
 use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
 use render::dex::{self, Plan};
 
 use crate::{
     checks::{Asker, Checks, Key},
-    destinations::Destinations,
     identity::IDENTITY,
     material::{Material, Sources},
     published_endpoint,

@@ -3,42 +3,31 @@
 //! Its address and everything that it answers are the tenant's choice. The agent uses no credentials there but those of the same
 //! kubeconfig, connects to no address that it must not, reads bounded answers in bounded time, and shows of them one short line.
 
-mod kubeconfig;
-
 use std::{fmt::Debug, time::Duration};
 
 use api::conditions::{
     Reason,
     auth::{KUBECONFIG_INVALID, TENANT_REFUSES, TENANT_UNREACHABLE},
 };
-use http::Response;
-use http_body_util::Limited;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject};
-use kit::apply::{self, Manager};
+use kit::{
+    apply::{self, Manager},
+    tenant::{self, destinations::Destinations},
+};
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
+    Api, Resource, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
-    client::{ClientBuilder, DynBody},
 };
 use render::dex::GroupBindings;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time;
-use tower::util::MapResponseLayer;
 
-use self::kubeconfig::Kubeconfig;
-use crate::{
-    destinations::{self, Destinations},
-    identity::MANAGER,
-};
+use crate::identity::MANAGER;
 
 /// Within this time the bindings are as they should be.
 const ANSWER: Duration = Duration::from_secs(8);
-/// Longest answer that is read, in bytes.
-const LONGEST: usize = 1024 * 1024;
 /// Bindings that are listed: more than any provider can have.
 const LISTED: u32 = 500;
-/// Characters of an answer that are shown.
-const SHOWN: usize = 200;
 
 /// The tenant's API server, and the bindings that are to be there. It holds credentials, so it cannot be printed.
 #[derive(Clone, PartialEq)]
@@ -74,6 +63,15 @@ pub enum Error {
         /// Its words.
         reason: String,
     },
+}
+
+impl From<tenant::Error> for Error {
+    fn from(error: tenant::Error) -> Self {
+        match error {
+            tenant::Error::Kubeconfig(rule) => Self::Kubeconfig(rule),
+            tenant::Error::Unreachable { server, reason } => Self::Unreachable { server, reason },
+        }
+    }
 }
 
 impl Error {
@@ -117,10 +115,7 @@ impl Binding for RoleBinding {
 }
 
 /// Calls of one API server.
-struct Calls {
-    server: String,
-    client: Client,
-}
+struct Calls(tenant::Tenant);
 
 impl Tenant {
     /// The API server of a kubeconfig, and the bindings that are to be there.
@@ -135,36 +130,17 @@ impl Tenant {
     /// # Errors
     /// The first that went wrong.
     pub async fn apply(&self, destinations: &Destinations) -> Result<(), Error> {
-        let kubeconfig = Kubeconfig::read(&self.kubeconfig)
-            .map_err(|error| Error::Kubeconfig(runtime::error_chain::chain(&error)))?;
-        let server = kubeconfig.server();
-        let applied = time::timeout(ANSWER, self.apply_by(&kubeconfig, destinations)).await;
+        let server = tenant::server(&self.kubeconfig)?;
+        let applied = time::timeout(ANSWER, self.apply_in_time(destinations)).await;
         applied.unwrap_or_else(|_| {
             let reason = format!("no answer within {} s", ANSWER.as_secs());
             Err(Error::Unreachable { server, reason })
         })
     }
 
-    async fn apply_by(&self, kubeconfig: &Kubeconfig, destinations: &Destinations) -> Result<(), Error> {
-        let server = kubeconfig.server();
-        let unreachable = |error: &destinations::Error| Error::Unreachable {
-            server: server.clone(),
-            reason: error.to_string(),
-        };
-        let (host, port) = kubeconfig.host_and_port();
-        // The first that accepts a connection: one of several may be down.
-        let reached = destinations.connect(host, port).await;
-        let reached = reached.and_then(|stream| Ok(stream.peer_addr()?));
-        let address = reached.map_err(|error| unreachable(&error))?;
-        let config = kubeconfig.config(address);
-        let config = config.map_err(|error| Error::Kubeconfig(runtime::error_chain::chain(&error)))?;
-        let client = ClientBuilder::try_from(config)
-            .map_err(|error| Error::Kubeconfig(runtime::error_chain::chain(&error)))?
-            .with_layer(&MapResponseLayer::new(|answer: Response<Box<DynBody>>| {
-                answer.map(|body| Limited::new(body, LONGEST))
-            }))
-            .build();
-        let calls = Calls { server, client };
+    async fn apply_in_time(&self, destinations: &Destinations) -> Result<(), Error> {
+        let calls = Calls(tenant::Tenant::connect(&self.kubeconfig, destinations).await?);
+        let client = calls.0.client();
         let GroupBindings {
             selector,
             stale,
@@ -172,14 +148,14 @@ impl Tenant {
             namespaced,
         } = &self.bindings;
         let selectors = (&**selector, &**stale);
-        let of_cluster = Api::<ClusterRoleBinding>::all(calls.client.clone());
+        let of_cluster = Api::<ClusterRoleBinding>::all(client.clone());
         let (in_cluster, in_namespaces) = tokio::join!(
-            calls.reconcile(of_cluster, selectors, cluster, |_| Api::all(calls.client.clone())),
+            calls.reconcile(of_cluster, selectors, cluster, |_| Api::all(client.clone())),
             calls.reconcile(
-                Api::<RoleBinding>::all(calls.client.clone()),
+                Api::<RoleBinding>::all(client.clone()),
                 selectors,
                 namespaced,
-                |namespace| Api::namespaced(calls.client.clone(), namespace),
+                |namespace| Api::namespaced(client.clone(), namespace),
             ),
         );
         in_cluster.and(in_namespaces)
@@ -201,7 +177,7 @@ impl Calls {
             let listing = ListParams::default().labels(selector).limit(LISTED);
             let listed = all.list(&listing).await;
             let listed = listed.map_err(|error| self.failed(&format!("list {kind}s"), &error))?;
-            Ok(listed.items)
+            Ok::<_, Error>(listed.items)
         };
         let (listed, stale) = tokio::try_join!(list(own), list(stale))?;
         let mut result = Ok(());
@@ -258,15 +234,11 @@ impl Calls {
 
     fn failed(&self, action: &str, error: &kube::Error) -> Error {
         // The tenant's API server chooses the reason, and names of bindings in the action.
-        let short = |text: &str| -> String {
-            let characters = text.chars().filter(|character| !character.is_control());
-            characters.take(SHOWN).collect()
-        };
-        let (server, reason) = (self.server.clone(), short(&apply::reason(error)));
+        let (server, reason) = (self.0.server().to_owned(), tenant::reason(error));
         match apply::code(error) {
             Some(400..500) => Error::Refused {
                 server,
-                action: short(action),
+                action: tenant::short(action),
                 reason,
             },
             _ => Error::Unreachable { server, reason },

@@ -26,6 +26,7 @@ pub struct SiteConfig {
     haproxy_sidecar_image: Option<Image>,
     jump_host_tools_image: Option<Image>,
     claims_in_flight: Duration,
+    tenant_drain: Duration,
     identity_providers: IdentityProviders,
     service_overrides: ServiceOverrides,
     reserved_networks: ReservedNetworks,
@@ -37,6 +38,11 @@ pub struct SiteConfig {
 const CLAIMS_IN_FLIGHT: Duration = Duration::from_mins(1);
 /// The longest that may be configured: every release waits for as long.
 const LONGEST_CLAIMS: Duration = Duration::from_hours(1);
+
+/// For how long a host that leaves waits for the drain of its Node in the tenant's cluster, where the site's configuration does not say.
+const TENANT_DRAIN: Duration = Duration::from_mins(10);
+/// The longest that may be configured: a tenant can make its own releases take as long.
+const LONGEST_DRAIN: Duration = Duration::from_hours(1);
 
 /// A section of `spec.services`, and so the agent that serves it.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,6 +79,7 @@ struct File {
     haproxy_sidecar_image: Option<String>,
     jump_host_tools_image: Option<String>,
     claims_in_flight_seconds: Option<u64>,
+    tenant_drain_seconds: Option<u64>,
     #[serde(default)]
     identity_providers: IdentityProvidersSection,
     #[serde(default)]
@@ -149,6 +156,7 @@ impl SiteConfig {
             haproxy_sidecar_image,
             jump_host_tools_image,
             claims_in_flight_seconds,
+            tenant_drain_seconds,
             identity_providers,
             service_overrides,
             reserved_networks,
@@ -205,6 +213,15 @@ impl SiteConfig {
                 rule,
             ));
         }
+        let tenant_drain = tenant_drain_seconds.map_or(TENANT_DRAIN, Duration::from_secs);
+        if tenant_drain > LONGEST_DRAIN {
+            let rule = format!("must be from 0 to {}", LONGEST_DRAIN.as_secs());
+            return Err(bad(
+                "tenantDrainSeconds",
+                &tenant_drain.as_secs().to_string(),
+                rule,
+            ));
+        }
         let identity_providers = IdentityProviders::parse(identity_providers);
         let identity_providers =
             identity_providers.map_err(|(field, value, rule)| bad(field, &value, rule))?;
@@ -221,6 +238,7 @@ impl SiteConfig {
             haproxy_sidecar_image,
             jump_host_tools_image,
             claims_in_flight,
+            tenant_drain,
             identity_providers,
             service_overrides,
             reserved_networks,
@@ -263,6 +281,13 @@ impl SiteConfig {
     #[must_use]
     pub fn claims_in_flight(&self) -> Duration {
         self.claims_in_flight
+    }
+
+    /// For how long a host that leaves waits for the drain of its Node in the tenant's cluster. Zero: such Nodes are neither drained nor
+    /// deleted.
+    #[must_use]
+    pub fn tenant_drain(&self) -> Duration {
+        self.tenant_drain
     }
 
     /// What is set for identity providers.
@@ -338,6 +363,11 @@ notInstalled: [jumpHost, auth]
                 "scheduler.endpoint \"not a uri\"",
             ),
             ("region: lab", "regio: lab", "expected form"),
+            (
+                "region: lab",
+                "region: lab\ntenantDrainSeconds: 3601",
+                "tenantDrainSeconds \"3601\": must be from 0 to 3600",
+            ),
             (
                 "region: lab",
                 "region: lab\nhaproxySidecarImage: 'side car'",

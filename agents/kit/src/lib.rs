@@ -17,6 +17,7 @@
 //! | [`load_balancers`] | which load balancers' objects belong to a cluster |
 //! | [`placement`] | what the scheduler decides, as types: placements, members, positions |
 //! | [`retries`] | backoff per object whose reconcile keeps failing |
+//! | [`tenant`] | a tenant's own API server: by its kubeconfig, within bounds |
 //! | [`takeover`] | fields that another program wrote, made an applier's own |
 //! | [`start`] | a process with both clients, ready to run controllers |
 
@@ -37,4 +38,5 @@ pub mod scheduler;
 pub mod service;
 pub mod start;
 pub mod takeover;
+pub mod tenant;
 pub mod whole_file;

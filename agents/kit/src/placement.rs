@@ -203,6 +203,11 @@ impl Member {
         self.addresses.get(network.as_str()).copied()
     }
 
+    /// Its addresses in every network, as last known.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.values().copied()
+    }
+
     /// Whether it has every address that another member has, in the same network.
     #[must_use]
     pub fn has_addresses_of(&self, other: &Self) -> bool {

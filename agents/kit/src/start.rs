@@ -3,6 +3,7 @@
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
+use http::Uri;
 use kube::{Client, client::ClientBuilder};
 use runtime::{Process, ProcessArgs, readiness::Gate, tls::ClientTlsArgs};
 use tower::timeout::TimeoutLayer;
@@ -94,6 +95,14 @@ async fn api_server() -> anyhow::Result<kube::Config> {
     kube::Config::infer()
         .await
         .context("the API server's configuration cannot be read")
+}
+
+/// Where the API server is that [`kubernetes`] connects to.
+///
+/// # Errors
+/// When its configuration cannot be read.
+pub async fn api_server_uri() -> anyhow::Result<Uri> {
+    Ok(api_server().await?.cluster_url)
 }
 
 /// The address of the API server that [`kubernetes`] connects to, where its URL has one instead of a name.

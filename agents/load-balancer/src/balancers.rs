@@ -4,6 +4,8 @@ use api::{Cluster, ControlPlaneBalancer, Service, WorkerBalancer};
 use kit::service::Members;
 use render::load_balancer::{Member, Plan, Sidecar};
 
+use crate::preference::{self, Preference};
+
 /// SIP's names of the roles that are balanced to.
 const CONTROL_PLANE: &str = "ControlPlane";
 const WORKER: &str = "Worker";
@@ -55,8 +57,12 @@ impl Balancer {
         plan.followed_by(sidecar)
     }
 
-    /// The members of its role; and those, as `namespace/name`, that have no address in its network.
-    pub(crate) fn members(&self, members: &Members) -> (Vec<Member>, Vec<String>) {
+    /// The members of its role, some of them as backups; and those, as `namespace/name`, that have no address in its network.
+    pub(crate) fn members(
+        &self,
+        members: &Members,
+        preference: &Preference<'_>,
+    ) -> (Vec<Member>, Vec<String>) {
         let network = self.entry().network_id();
         let (mut balanced, mut without_address) = (Vec::new(), Vec::new());
         for member in members.of_role(self.role()) {
@@ -65,10 +71,12 @@ impl Balancer {
                     namespace: member.host().key().namespace.clone(),
                     name: member.host().key().name.clone(),
                     address,
+                    is_backup: preference.is_backup(member.host().uid()),
                 }),
                 None => without_address.push(member.host().to_string()),
             }
         }
+        preference::settle(&mut balanced);
         (balanced, without_address)
     }
 }

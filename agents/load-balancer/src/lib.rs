@@ -11,6 +11,7 @@
 //! | `templates`, `template_check`, `template_store` | templates of the site's operators: which one is used, whether haproxy accepts it, where accepted ones are stored |
 //! | `pod_config`, `texts` | which configuration a pod runs |
 //! | `drain`, `routing`, `configurations`, `sip_deployments`, `waits` | whether any pod routes to hosts that leave, or may start to, and for how long they wait |
+//! | `preference` | which members get connections only where no other answers |
 //! | `reachability` | whether any member answers |
 
 mod balancers;
@@ -18,6 +19,7 @@ mod configurations;
 mod drain;
 mod identity;
 mod pod_config;
+mod preference;
 mod reachability;
 mod rendering;
 mod routing;

@@ -16,6 +16,7 @@ use render::load_balancer::{self, Access, Member, Plan, Sidecar};
 use crate::{
     balancers::Balancer,
     configurations,
+    preference::Preference,
     templates::{Accepted, Chosen},
     texts::{self, Standing},
 };
@@ -40,7 +41,8 @@ pub(crate) fn render(
     Found { chosen, standing }: Found,
 ) -> Rendered {
     let plan = balancer.plan(scope.cluster, sidecar);
-    let (members, without_address) = balancer.members(scope.members);
+    let preference = Preference::new(scope.observed.object(), sidecar);
+    let (members, without_address) = balancer.members(scope.members, &preference);
     let (objects, problem) = match chosen {
         None => (plan.objects(&members), None),
         Some(chosen) => by_template(&plan, &members, chosen),

@@ -19,6 +19,7 @@ use crate::{
     drain::{self, Evidence},
     identity::IDENTITY,
     pod_config::{self, Follows},
+    preference::Preference,
     reachability::Unserved,
     rendering::{self, Found},
     templates::Templates,
@@ -122,8 +123,9 @@ impl Service for LoadBalancers {
         objects: &Objects<Applied>,
         confirmed: bool,
     ) -> Probe {
-        let balanced = !entry.members(scope.members).0.is_empty();
-        let unserved = balanced && self.unserved.contains(&objects.namespace(), &objects.name());
+        let preference = Preference::new(scope.observed.object(), self.sidecar.as_ref());
+        let (members, _) = entry.members(scope.members, &preference);
+        let unserved = !members.is_empty() && self.unserved.contains(&objects.namespace(), &objects.name());
         let follows = if confirmed {
             Follows::All
         } else {
@@ -133,10 +135,12 @@ impl Service for LoadBalancers {
         Probe {
             problem: follows.problem(age),
             fault: None,
-            remark: unserved.then_some(Remark {
-                reason: NO_REACHABLE_BACKEND,
-                text: "no member answers behind".into(),
-            }),
+            remark: unserved
+                .then_some(Remark {
+                    reason: NO_REACHABLE_BACKEND,
+                    text: "no member answers behind".into(),
+                })
+                .or_else(|| preference.remark(&members)),
             confirmed: follows == Follows::All,
             requeue: follows.requeue(age),
         }

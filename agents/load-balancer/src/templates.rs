@@ -22,6 +22,7 @@ use render::load_balancer::{Check, Sidecar, template::Template};
 
 use crate::{
     balancers::Balancer,
+    preference::Preference,
     template_check::{self, Outcome},
     template_store::TemplateStore,
 };
@@ -231,7 +232,8 @@ impl Templates {
                 source,
             }));
         }
-        let (members, _) = balancer.members(scope.members);
+        let preference = Preference::new(scope.observed.object(), sidecar);
+        let (members, _) = balancer.members(scope.members, &preference);
         let check = match balancer.plan(scope.cluster, sidecar).check(&members, &wanted) {
             Ok(check) => check,
             Err(error) => return Ok(Some(instead(bad(&error.to_string())))),

@@ -19,6 +19,7 @@ pub fn haproxy_config(bytes: &[u8]) {
                 namespace: lines[0].to_owned(),
                 name: lines[1].to_owned(),
                 address: lines[2].parse().ok()?,
+                is_backup: lines[1].len() % 2 == 1,
             })
         })
         .collect();
@@ -41,7 +42,11 @@ pub fn haproxy_config(bytes: &[u8]) {
     let (with, without) = (config(&members), config(&[]));
     let (servers, others): (Vec<&str>, Vec<&str>) =
         with.lines().partition(|line| line.starts_with("  server "));
-    assert!(others.iter().copied().eq(without.lines()), "{with}");
+    let others = others
+        .iter()
+        .copied()
+        .filter(|line| *line != "  option allbackups");
+    assert!(others.eq(without.lines()), "{with}");
     let hosts: BTreeSet<_> = members
         .iter()
         .map(|member| (&member.namespace, &member.name))
@@ -50,7 +55,7 @@ pub fn haproxy_config(bytes: &[u8]) {
     let mut names = BTreeSet::new();
     for server in servers {
         let words: Vec<&str> = server.split_ascii_whitespace().collect();
-        let ["server", name, address] = words[..] else {
+        let (["server", name, address] | ["server", name, address, "backup"]) = words[..] else {
             panic!("{server:?}");
         };
         assert!(

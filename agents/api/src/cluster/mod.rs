@@ -220,6 +220,17 @@ impl Cluster {
         &self.jump_hosts
     }
 
+    /// The Secret with a kubeconfig of the tenant's cluster, where an entry names one: of identity providers first, whose kubeconfig an agent
+    /// uses already, then of jump hosts.
+    #[must_use]
+    pub fn kubeconfig_secret(&self) -> Option<&str> {
+        let auth = self.auth().iter();
+        let mut named = auth.filter_map(|entry| entry.provider().kubeconfig_secret().as_deref());
+        let jump_hosts = self.jump_hosts.iter();
+        let mut of_jump_hosts = jump_hosts.filter_map(JumpHost::kubeconfig_secret);
+        named.next().or_else(|| of_jump_hosts.next())
+    }
+
     /// Identity providers, in the order of the spec.
     #[must_use]
     pub fn auth(&self) -> &[Auth] {

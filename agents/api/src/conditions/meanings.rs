@@ -126,6 +126,10 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
         Reason::NoReachableBackend,
         "All entries are as specified, and HAProxy reaches no member: mostly since nothing runs on the members yet.",
     ),
+    yes(
+        Reason::NodesNotReady,
+        "All entries are as specified. The Nodes of some members are not ready in the tenant's cluster, so these get connections only if no other member answers; the message names them.",
+    ),
     no(
         Reason::Progressing,
         "Work is going on; the message states what is awaited.",

@@ -91,6 +91,7 @@ reasons! {
     NoAddress,
     NoKeys,
     NoReachableBackend,
+    NodesNotReady,
     NotInstalled,
     NotOfCluster,
     OverrideNotAllowed,
@@ -156,6 +157,9 @@ pub mod load_balancer {
     /// All is as asked, and no member answers, as HAProxy sees it: mostly since nothing runs on them yet. The condition is
     /// True: a cluster is Ready before anybody can provision it.
     pub const NO_REACHABLE_BACKEND: Reason = Reason::NoReachableBackend;
+    /// All is as asked, and the Nodes of some members are not ready: these get connections only where no other member answers. The condition
+    /// is True.
+    pub const NODES_NOT_READY: Reason = Reason::NodesNotReady;
     /// Somebody else has node ports that the spec asks for, or asked for them earlier.
     pub const PORT_CONFLICT: Reason = Reason::PortConflict;
     /// Somebody else has an object of a name that is needed.

@@ -103,6 +103,7 @@ fn every_list_of_the_status_is_a_map_with_keys() {
         ["conditions", ["type"]],
         ["endpoints", ["name"]],
         ["members", ["namespace", "name"]],
+        ["notPreferred", ["namespace", "name"]],
         ["roles", ["role"]],
     ]);
     assert_eq!(serde_json::to_value(lists).unwrap(), expected);

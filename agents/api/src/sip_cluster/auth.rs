@@ -77,7 +77,8 @@ pub struct AuthSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<GroupSpec>>,
     /// Secret in the SIPCluster's namespace with a kubeconfig of the tenant cluster under the key `value`, as Cluster API writes it.
-    /// The agent applies the bindings of `groups` there. Default: they are in the `ConfigMap` only.
+    /// The agent applies the bindings of `groups` there; the cluster agent reads and drains Nodes. Default: the bindings are in the
+    /// `ConfigMap` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret: Option<String>,
     /// Users with a password of their own: key of a Secret with one line `EMAIL:BCRYPT` for each, with a cost of 10 to 16, as

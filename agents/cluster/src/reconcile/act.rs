@@ -20,7 +20,7 @@ use super::{
     machine::{self, DELETE},
     metrics::HostWrite,
     outcomes::Outcomes,
-    plan::{FinalizerAction, MachineAction, Plan},
+    plan::{FinalizerAction, MachineAction, NodesAction, Plan},
     scaling::{self, Scale},
     served_cluster::ServedCluster,
     write_probe::{Probe, probe},
@@ -46,6 +46,13 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
         if hosts.is_empty() {
             context.fence.forget(plan.cluster.key());
         }
+    }
+    match &plan.nodes {
+        NodesAction::Unchanged => {}
+        NodesAction::Want(wanted) => context
+            .tenant_nodes
+            .want(plan.cluster.key(), Some((**wanted).clone())),
+        NodesAction::Forget => context.tenant_nodes.want(plan.cluster.key(), None),
     }
     let mut outcomes = Outcomes::default();
     if let (Some(object), Some(action)) = (object, plan.finalizer) {

@@ -33,6 +33,8 @@ pub enum Assessment {
     InUse(String),
     /// It leaves, and pods of load balancers may still route to it.
     Drains,
+    /// It leaves, and its Node in the tenant's cluster is not drained or deleted yet; for people.
+    NodeDrains(String),
     /// It leaves without ever having had labels, and cannot be marked: the API server refuses every write of it.
     Unwritable,
 }
@@ -50,6 +52,7 @@ impl Assessment {
             | Self::Waits(_)
             | Self::InUse(_)
             | Self::Drains
+            | Self::NodeDrains(_)
             | Self::Unwritable => None,
         }
     }

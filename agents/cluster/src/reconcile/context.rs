@@ -1,6 +1,6 @@
 //! What every pass over a cluster uses.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use kit::{
     apply::Manager, config::Section, events::Events, metrics::AgentMetrics, retries::Retries,
@@ -10,7 +10,8 @@ use kube::Client;
 
 use super::{metrics::Metrics, pending_writes::PendingWrites};
 use crate::{
-    answered::Answered, fence::Fence, host_events::HostEvents, inventory::Inventory, triggers::Triggers,
+    answered::Answered, fence::Fence, host_events::HostEvents, inventory::Inventory,
+    tenant_nodes::TenantNodes, triggers::Triggers,
 };
 
 /// Name under which this agent owns fields and publishes Events.
@@ -34,6 +35,10 @@ pub struct Context {
     pub answered: Answered,
     /// When a release may be confirmed.
     pub fence: Fence,
+    /// What is wanted and known of the Nodes of tenants' clusters.
+    pub tenant_nodes: TenantNodes,
+    /// For how long a host that leaves waits for the drain of its Node.
+    pub drain_for: Duration,
     /// Pauses after failures.
     pub retries: Retries,
     /// What is counted.

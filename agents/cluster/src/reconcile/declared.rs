@@ -10,13 +10,14 @@ use kit::{
 
 use super::{
     advice::is_surplus,
+    draining::{self, Draining},
     event::Event,
     findings,
     machine::Machine,
     members,
     observation::{Holding, MachineLookup, Observation},
     placement_events,
-    plan::{MachineAction, Plan},
+    plan::{MachineAction, NodesAction, Plan},
     scaling, services,
     status::{self, OwnStatus},
     status_draft::Draft,
@@ -36,9 +37,14 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
     } = observation;
     let placement = &holding.placement;
     let epoch = placement.position().epoch();
-    let members = members::assess_all(holding, |member| {
+    let mut members = members::assess_all(holding, |member| {
         services::served(cluster, not_installed, object, epoch, member)
     });
+    let Draining {
+        wanted: nodes,
+        requeue: node_waits,
+        events: nodes_left,
+    } = draining::plan(object, cluster, (holding, &mut members), *now);
     let is_held = status::holds(object, placement);
     let (gating, skipped) = services::sections(cluster, not_installed);
     let wanted = cluster
@@ -50,6 +56,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
     let mut written = status::placement(placement);
     let surplus = surplus_machines(holding);
     name_machines(&mut written, &surplus, &named);
+    let tenant_nodes = draining::tenant_nodes(object, nodes.as_ref(), &holding.nodes.report);
     let unreadable: Vec<Event> = holding
         .machines
         .values()
@@ -64,6 +71,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
     Plan {
         cluster_api: holding.cluster_api.clone(),
         watched: Some(members::hosts(&members)),
+        nodes: nodes.map_or(NodesAction::Forget, |wanted| NodesAction::Want(Box::new(wanted))),
         machines: machine_actions(&surplus, &named),
         hosts: is_held.then(|| members::host_actions(holding, &members)),
         scales: scaling.scales,
@@ -76,6 +84,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
                 .collect(),
             placement: Some(written),
             tally: Some(Tally::new(placement, wanted)),
+            tenant_nodes,
         })),
         events: placement_events::planned(object, holding)
             .into_iter()
@@ -84,9 +93,13 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         requeue: findings::answers_due(object, &gating, *now)
             .into_iter()
             .chain((!unreadable.is_empty()).then_some(UNREADABLE))
+            .chain(node_waits)
             .chain(scaling.pause)
             .min(),
-        notices: unreadable,
+        notices: unreadable
+            .into_iter()
+            .chain(nodes_left.into_iter().filter(|_| is_held))
+            .collect(),
         ..Plan::nothing(placement.cluster().clone())
     }
 }

@@ -15,7 +15,7 @@ use super::{
     assessment::{Assessment, GONE, UNWRITABLE},
     members::{self, Assessed},
     observation::{Evidence, Holding, Observation},
-    plan::{FinalizerAction, Plan},
+    plan::{FinalizerAction, NodesAction, Plan},
     services,
     status::{self, OwnStatus},
     status_draft::{self, Draft, Progress},
@@ -36,6 +36,8 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
     let is_held = status::holds(object, placement);
     Plan {
         cluster_api: holding.cluster_api.clone(),
+        // Every Node of the tenant's cluster goes: there is nowhere to evict pods to.
+        nodes: NodesAction::Forget,
         watched: Some(members::hosts(&members)),
         hosts: is_held.then(|| members::host_actions(holding, &members)),
         status_follows: is_held && members::writes_hosts(&members),
@@ -76,7 +78,13 @@ fn waits(
 ) -> Option<String> {
     let of_what = if *is_former { FORMER } else { "" };
     let why = match (assessment, evidence) {
-        (Assessment::Waits(why) | Assessment::InUse(why) | Assessment::Blocked(why), _) => why.clone(),
+        (
+            Assessment::Waits(why)
+            | Assessment::InUse(why)
+            | Assessment::NodeDrains(why)
+            | Assessment::Blocked(why),
+            _,
+        ) => why.clone(),
         (Assessment::ForeignConsumer(why), _) => format!("{why}{FOREIGN_CONSUMER_OF_DELETED}"),
         (Assessment::Gone, _) => GONE.to_owned(),
         (Assessment::Unwritable, _) => UNWRITABLE.to_owned(),
@@ -95,6 +103,7 @@ pub(super) fn released(observation: &Observation<'_>) -> Plan {
     let object = observation.object;
     let nothing = Plan {
         watched: Some(BTreeSet::new()),
+        nodes: NodesAction::Forget,
         ..Plan::nothing(ClusterId::for_object(object))
     };
     let waiting = remaining_sections(observation);
@@ -122,6 +131,7 @@ pub(super) fn released(observation: &Observation<'_>) -> Plan {
                 former_since: None,
             }),
             tally: None,
+            tenant_nodes: None,
         })),
         requeue: Some(services::ANSWER_WITHIN + Duration::from_secs(1)),
         ..nothing

@@ -157,6 +157,7 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
                 let advice = advice(member, holding.machines.get(host.uid()));
                 waiting.push(format!("{host}: to be released, {why}{advice}"));
             }
+            Assessment::NodeDrains(why) => waiting.push(format!("{host}: to be released, {why}")),
             Assessment::Waits(why) => waiting.push(format!("{host}: {why}")),
             Assessment::Unwritable => reported.push(format!("{host}: {UNWRITABLE}")),
             Assessment::Drains => {

@@ -6,7 +6,7 @@ use kit::placement::Placement;
 use proto::placement::v1 as wire;
 use serde_json::Value;
 
-use super::observation::Holding;
+use super::observation::{Holding, Nodes};
 use crate::fixtures::{inventory, placement_answer};
 
 /// These members of the cluster `tenant/one`, these hosts, and whether the scheduler refuses more.
@@ -25,6 +25,7 @@ pub(super) fn holding(members: Vec<wire::Member>, refused: bool, hosts: Vec<Valu
         cluster_api: None,
         pending: BTreeSet::new(),
         machines: BTreeMap::new(),
+        nodes: Nodes::default(),
         scaled: Vec::new(),
     }
 }

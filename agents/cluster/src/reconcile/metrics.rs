@@ -103,10 +103,11 @@ fn count(metric: &ByOutcome, outcome: &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tenant_nodes::metrics::POLLS;
 
     #[test]
     fn the_reference_has_this_table() {
-        let table = runtime::metrics::reference_table(&[&DECLARATIONS, &HOST_WRITES]);
+        let table = runtime::metrics::reference_table(&[&DECLARATIONS, &HOST_WRITES, &POLLS]);
         assert!(
             include_str!("../../../../docs/metrics.md").contains(&table),
             "{table}"

@@ -18,6 +18,7 @@ mod advice;
 mod context;
 mod declared;
 mod deletion;
+mod draining;
 mod error;
 mod event;
 mod finalizer;

@@ -1,7 +1,10 @@
 //! What one pass over a cluster is planned from: the object, what the stores have, and the scheduler's answer. Nothing in it changes
 //! while the pass goes on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use api::{Cluster, ClusterApiCluster, SIPCluster, Scaled};
 use k8s_openapi::jiff::Timestamp;
@@ -15,7 +18,7 @@ use super::{
     machine::Machine,
     scaling::Lookup,
 };
-use crate::inventory::ObservedHost;
+use crate::{inventory::ObservedHost, tenant_nodes::Report};
 
 /// What is observed of one `SIPCluster`.
 #[derive(Debug)]
@@ -68,6 +71,16 @@ pub(super) struct Holding {
     pub(super) machines: BTreeMap<String, MachineLookup>,
     /// The objects of Cluster API that the spec names, and what is known of each.
     pub(super) scaled: Vec<(Scaled, Lookup)>,
+    /// What is known of the Nodes of the tenant's cluster.
+    pub(super) nodes: Nodes,
+}
+
+/// What is known of the Nodes of a tenant's cluster, and for how long a host that leaves waits for the drain of its own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Nodes {
+    pub(super) report: Report,
+    /// Zero: Nodes are neither drained nor deleted.
+    pub(super) drain_for: Duration,
 }
 
 /// What the API server has answered about the Machine on a host.

@@ -22,7 +22,7 @@ use super::{
     error::Error,
     host_users,
     metrics::Answer,
-    observation::{Evidence, Holding, MachineLookup, Observation, State},
+    observation::{Evidence, Holding, MachineLookup, Nodes, Observation, State},
     routing_pods, scaling, services, status,
 };
 use crate::inventory::ObservedHost;
@@ -173,12 +173,17 @@ fn holding(placement: Placement, cluster_api: Option<ClusterApiCluster>, context
             hosts.insert(key.clone(), host);
         }
     }
+    let nodes = Nodes {
+        report: context.tenant_nodes.report(placement.cluster().key()),
+        drain_for: context.drain_for,
+    };
     Holding {
         cluster_api,
         placement,
         hosts,
         pending,
         machines: BTreeMap::new(),
+        nodes,
         scaled: Vec::new(),
     }
 }

@@ -6,6 +6,7 @@ use api::ClusterApiCluster;
 use kit::placement::{ClusterId, ObjectKey};
 
 use super::{event::Event, host_action::HostAction, machine::Machine, scaling::Scale, status_draft::Draft};
+use crate::tenant_nodes::Wanted;
 
 /// What one pass over a cluster does. The parts are carried out in this order; the status, once, comes last.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +16,7 @@ pub(super) struct Plan {
     pub(super) cluster_api: Option<ClusterApiCluster>,
     /// Hosts whose changes make the cluster be reconciled; `None` leaves them.
     pub(super) watched: Option<BTreeSet<ObjectKey>>,
+    pub(super) nodes: NodesAction,
     pub(super) finalizer: Option<FinalizerAction>,
     pub(super) machines: Vec<MachineAction>,
     /// `None` while the status does not hold the placement: nothing acts on a claim before it does.
@@ -40,6 +42,7 @@ impl Plan {
             cluster,
             cluster_api: None,
             watched: None,
+            nodes: NodesAction::Unchanged,
             finalizer: None,
             machines: Vec::new(),
             hosts: None,
@@ -52,6 +55,17 @@ impl Plan {
             requeue: None,
         }
     }
+}
+
+/// What is wanted of the Nodes of the tenant's cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum NodesAction {
+    /// What was wanted before.
+    Unchanged,
+    /// This.
+    Want(Box<Wanted>),
+    /// Nothing.
+    Forget,
 }
 
 /// What is done to the finalizer.

@@ -9,7 +9,7 @@ use super::{
     event::Event,
     findings, members,
     observation::{Holding, Observation, State},
-    plan::{FinalizerAction, Plan},
+    plan::{FinalizerAction, NodesAction, Plan},
     status::OwnStatus,
     status_draft::Draft,
 };
@@ -62,6 +62,7 @@ pub(super) fn plan_orphan(holding: &Holding, drained: bool) -> (Plan, bool) {
         .any(|member| member.assessment == Assessment::Drains);
     let plan = Plan {
         cluster_api: holding.cluster_api.clone(),
+        nodes: NodesAction::Forget,
         watched: Some(members::hosts(&members)),
         hosts: Some(members::host_actions(holding, &members)),
         ..Plan::nothing(holding.placement.cluster().clone())

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use api::{
-    Member, MemberState, Placement, SIPCluster, SIPClusterStatus,
+    Member, MemberState, Placement, SIPCluster, SIPClusterStatus, TenantNodes,
     conditions::{self, ConditionType},
 };
 use k8s_openapi::{
@@ -39,6 +39,8 @@ pub(super) struct OwnStatus {
     pub(super) placement: Option<Placement>,
     /// How many members there are; `None` leaves what is there.
     pub(super) tally: Option<Tally>,
+    /// What is known of the Nodes of the tenant's cluster.
+    pub(super) tenant_nodes: Option<TenantNodes>,
 }
 
 /// The status to apply, if it differs from the one that was observed.
@@ -88,6 +90,7 @@ fn owned(object: &SIPCluster) -> SIPClusterStatus {
                 .collect(),
         ),
         placement: status.placement,
+        tenant_nodes: status.tenant_nodes,
         counts: status.counts,
         roles: status.roles,
         state: status.state,
@@ -100,6 +103,7 @@ fn next(object: &SIPCluster, own: OwnStatus, now: Timestamp) -> SIPClusterStatus
         mut findings,
         placement,
         tally,
+        tenant_nodes,
     } = own;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation.unwrap_or_default();
@@ -130,6 +134,7 @@ fn next(object: &SIPCluster, own: OwnStatus, now: Timestamp) -> SIPClusterStatus
         placement: placement
             .map(|next| since(next, before.placement.as_ref(), now))
             .or(before.placement),
+        tenant_nodes,
         counts,
         roles,
         state: Some(state),

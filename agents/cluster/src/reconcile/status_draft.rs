@@ -74,6 +74,7 @@ impl Progress {
             findings: deleting(&why, blocked || !outcomes.refused.is_empty()),
             placement: Some(placement),
             tally: None,
+            tenant_nodes: None,
         }
     }
 }

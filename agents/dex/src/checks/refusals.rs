@@ -6,11 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kit::tenant::destinations::Destinations;
+
 use super::PAUSE;
-use crate::{
-    destinations::Destinations,
-    directory::{Bind, Error},
-};
+use crate::directory::{Bind, Error};
 
 /// Longest pause before a refused account binds again.
 const LONGEST: Duration = Duration::from_mins(10);

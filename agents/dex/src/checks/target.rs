@@ -9,10 +9,10 @@ use api::{
     },
 };
 use futures::future::join_all;
+use kit::tenant::destinations::Destinations;
 
 use super::{Found, Refusals};
 use crate::{
-    destinations::Destinations,
     directory::{self, Bind},
     discovery, https,
     tenant::Tenant,

@@ -6,8 +6,9 @@ use api::{
     Cluster, SIPCluster,
     conditions::auth::{KUBECONFIG_INVALID, TENANT_REFUSES, TENANT_UNREACHABLE},
 };
-use dex_agent::{destinations::Destinations, tenant::Tenant};
+use dex_agent::tenant::Tenant;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use kit::tenant::destinations::Destinations;
 use kube::{Api, ResourceExt as _, api::ListParams};
 use render::dex::{GroupBindings, group_bindings};
 use runtime::resolver::Resolver;

@@ -11,13 +11,13 @@ use api::{Cluster, HttpsUrl, SIPCluster, SecretKey, Source};
 use dex_agent::{
     certificates::{self, Names, Stored},
     checks::{self, Target},
-    destinations::Destinations,
     directory::Bind,
     discovery, https,
     metrics::StorageMetrics,
     storage::{StorageArgs, Store},
 };
 use etcd_client::{Client, ConnectOptions};
+use kit::tenant::destinations::Destinations;
 use render::dex::{self, Certificate, Plan, Secrets, Storage};
 use runtime::resolver::Resolver;
 use rustls::ClientConfig;

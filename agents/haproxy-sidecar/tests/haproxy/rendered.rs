@@ -64,6 +64,7 @@ fn members() -> Vec<Member> {
         namespace: "rack-a".to_owned(),
         name: name.to_owned(),
         address: address.parse().unwrap(),
+        is_backup: false,
     };
     names.into_iter().zip(addresses).map(member).collect()
 }
@@ -153,6 +154,7 @@ async fn an_added_member_gets_the_proxy_header() {
         namespace: "rack-a".to_owned(),
         name: "node-1".to_owned(),
         address: address.into(),
+        is_backup: false,
     };
     let with = config_map(Kind::Sent, front, &[member]);
     pod.put(&with);

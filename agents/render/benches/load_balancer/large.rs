@@ -33,6 +33,7 @@ pub(crate) fn run(goals: &mut Goals) {
             address: format!("2001:db8:1111:2222:3333:4444:5555:{:x}", 0x1000 + index)
                 .parse()
                 .expect("an address"),
+            is_backup: false,
         })
         .collect();
     let mut took: Vec<Duration> = (0..RUNS)

@@ -83,6 +83,7 @@ pub(crate) fn run(goals: &mut Goals) {
         namespace: "tenant-hosts".to_owned(),
         name: "one".to_owned(),
         address: MEMBER.into(),
+        is_backup: false,
     };
     let ours = worker(&cluster, &cluster.load_balancers_worker()[0], &[member]).config;
     let ours = haproxy::on(FRONT, &ours);

@@ -117,17 +117,18 @@ pub(super) fn check(plan: &Plan<'_>, members: &[Member], template: &Template) ->
     })
 }
 
-/// Hosts of one name in two namespaces, of both families; nothing connects to these addresses.
+/// Hosts of one name in two namespaces, of both families, one of them a backup; nothing connects to these addresses.
 fn sample(cluster: &Cluster) -> Vec<Member> {
     [
-        ("a", "node-1", [192, 0, 2, 1].into()),
-        ("a", "node-2", [192, 0, 2, 2].into()),
-        ("b", "node-1", [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into()),
+        ("a", "node-1", [192, 0, 2, 1].into(), false),
+        ("a", "node-2", [192, 0, 2, 2].into(), true),
+        ("b", "node-1", [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(), false),
     ]
-    .map(|(namespace, name, address)| Member {
+    .map(|(namespace, name, address, is_backup)| Member {
         namespace: format!("{}-{namespace}", cluster.namespace()),
         name: name.to_owned(),
         address,
+        is_backup,
     })
     .into()
 }

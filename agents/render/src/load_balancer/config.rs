@@ -47,6 +47,10 @@ pub(super) fn hard_stop_seconds(plan: &Plan<'_>) -> i64 {
     }
 }
 
+/// Where no other server answers, all backups share the connections, not the first alone. Only where there are any: the text is else as it
+/// was without them, and nothing changes.
+const ALL_BACKUPS: &str = "  option allbackups\n";
+
 /// SHA-256 of a configuration, in hexadecimal digits.
 #[must_use]
 pub fn digest(config: &str) -> String {
@@ -106,6 +110,11 @@ defaults
         for (short, full) in servers.iter().filter_map(Server::abbreviated) {
             writeln!(f, "# {short} is {full}")?;
         }
+        let backups = if servers.iter().any(|server| server.is_backup) {
+            ALL_BACKUPS
+        } else {
+            ""
+        };
         for port in &plan.ports {
             let Port {
                 name,
@@ -121,11 +130,17 @@ frontend {name}-frontend
   default_backend {backend}
 
 backend {backend}
-{}",
+{}{backups}",
                 backend_checks(plan.health),
             )?;
             for server in &servers {
-                writeln!(f, "  server {} {}:{number}", server.name(), server.address)?;
+                let backup = if server.is_backup { " backup" } else { "" };
+                writeln!(
+                    f,
+                    "  server {} {}:{number}{backup}",
+                    server.name(),
+                    server.address
+                )?;
             }
         }
         Ok(())

@@ -11,6 +11,8 @@ pub struct Member {
     pub name: String,
     /// Its address in the network that the load balancer's entry names.
     pub address: IpAddr,
+    /// Whether it gets connections only where no other member answers.
+    pub is_backup: bool,
 }
 
 /// In order, each host once.

@@ -13,7 +13,7 @@ use super::{config, servers};
 /// configuration, for the program that makes a running HAProxy follow it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Membership {
-    /// SHA-256, in hexadecimal digits, of the configuration without servers.
+    /// SHA-256, in hexadecimal digits, of the configuration without servers, but with the names of those that are backups.
     pub frame: String,
     /// Keywords that follow each server's address.
     pub keywords: String,
@@ -50,7 +50,14 @@ impl fmt::Display for Membership {
 }
 
 pub(super) fn membership(plan: &Plan<'_>, members: &[&Member]) -> Membership {
-    let frame = config::Config { plan, members: &[] }.to_string();
+    let mut frame = config::Config { plan, members: &[] }.to_string();
+    let servers = servers::servers(members, plan.ports.len());
+    // No command makes a server of a running process a backup, or takes that back: another configuration has to be loaded.
+    for backup in servers.iter().filter(|server| server.is_backup) {
+        frame.push_str("# backup ");
+        frame.push_str(backup.name());
+        frame.push('\n');
+    }
     Membership {
         frame: hex::encode(Sha256::digest(frame.as_bytes())),
         keywords: config::keywords(plan),
@@ -62,7 +69,7 @@ pub(super) fn membership(plan: &Plan<'_>, members: &[&Member]) -> Membership {
                 port: port.number,
             })
             .collect(),
-        servers: servers::servers(members, plan.ports.len())
+        servers: servers
             .into_iter()
             .map(|server| Server {
                 name: server.name().to_owned(),

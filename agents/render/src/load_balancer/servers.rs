@@ -24,6 +24,8 @@ pub(super) struct Server {
     short: Option<String>,
     /// IPv6 in brackets.
     pub(super) address: String,
+    /// Whether it gets connections only where no other server answers.
+    pub(super) is_backup: bool,
 }
 
 impl Server {
@@ -54,6 +56,7 @@ pub(super) fn servers(members: &[&Member], ports: usize) -> Vec<Server> {
                 IpAddr::V4(address) => address.to_string(),
                 IpAddr::V6(address) => format!("[{address}]"),
             },
+            is_backup: member.is_backup,
         })
         .collect();
     let line = |server: &Server| "  server  :30000\n".len() + server.full.len() + server.address.len();
@@ -89,6 +92,7 @@ fn server_name(
         namespace,
         name,
         address: _,
+        is_backup: _,
     }: &Member,
 ) -> String {
     let name = format!(

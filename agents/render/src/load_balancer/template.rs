@@ -86,6 +86,8 @@ struct Data<'a> {
     name: &'a str,
     cluster: Named<'a>,
     servers: Vec<ServerData<'a>>,
+    /// Whether a server is a backup.
+    has_backups: bool,
     ports: Vec<PortData<'a>>,
     balance: &'static str,
     /// Never of API servers.
@@ -111,6 +113,8 @@ struct ServerData<'a> {
     full_name: &'a str,
     /// IPv6 in brackets.
     address: &'a str,
+    /// Whether it gets connections only where no other server answers.
+    is_backup: bool,
 }
 
 #[derive(Serialize)]
@@ -160,6 +164,7 @@ impl Template {
                 name: plan.cluster.name(),
             },
             servers: servers.iter().map(server).collect(),
+            has_backups: servers.iter().any(|server| server.is_backup),
             ports: plan
                 .ports
                 .iter()
@@ -207,6 +212,7 @@ fn server(server: &Server) -> ServerData<'_> {
         name: server.name(),
         full_name: server.full_name(),
         address: &server.address,
+        is_backup: server.is_backup,
     }
 }
 

@@ -63,5 +63,6 @@ mod soak;
 mod specs;
 mod steady_state;
 mod tables;
+mod tenant_nodes;
 mod two_sites;
 mod upgrade;

@@ -253,3 +253,13 @@ fn deletion_is_seen() {
     object["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
     assert!(parse(object).as_ref().is_ok_and(Cluster::is_deleting));
 }
+
+#[test]
+fn the_kubeconfig_of_an_identity_provider_comes_first() {
+    let named = |object: Value| parse(object).unwrap().kubeconfig_secret().map(str::to_owned);
+    assert_eq!(named(sample()).as_deref(), Some("shop-kubeconfig"));
+    let both = sample_with("/services/auth/0/kubeconfigSecret", json!("sign-in"));
+    assert_eq!(named(both).as_deref(), Some("sign-in"));
+    let none = sample_with("/services/jumpHost", json!([]));
+    assert_eq!(named(none), None);
+}

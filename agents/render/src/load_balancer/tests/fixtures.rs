@@ -46,6 +46,7 @@ pub(super) fn member(namespace: &str, name: &str, address: &str) -> Member {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         address: address.parse().unwrap(),
+        is_backup: false,
     }
 }
 

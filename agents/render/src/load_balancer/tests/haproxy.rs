@@ -72,10 +72,10 @@ pub(super) fn servers(config: &str) -> Vec<(String, String, SocketAddr)> {
     for line in config.lines() {
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["backend", name] => name.clone_into(&mut backend),
-            ["server", name, address] => {
+            ["server", name, address] | ["server", name, address, "backup"] => {
                 servers.push((backend.clone(), name.to_owned(), address.parse().unwrap()));
             }
-            ["server", ..] => panic!("a server line has three words: {line:?}"),
+            ["server", ..] => panic!("a server line has three words, and maybe `backup`: {line:?}"),
             _ => {}
         }
     }
@@ -90,10 +90,12 @@ pub(super) fn any_member() -> impl Strategy<Value = Member> {
         "[ \n\t\"'#\\\\${}._]{0,20}",
         "x{300,3000}"
     ];
-    (namespace, name, any::<IpAddr>()).prop_map(|(namespace, name, address)| Member {
+    let fields = (namespace, name, any::<IpAddr>(), any::<bool>());
+    fields.prop_map(|(namespace, name, address, is_backup)| Member {
         namespace,
         name,
         address,
+        is_backup,
     })
 }
 
@@ -133,10 +135,10 @@ proptest! {
     }
 }
 
-/// A name may add servers and nothing else.
+/// A name may add servers and nothing else. A backup adds one more line to each backend.
 fn without_servers(config: &str) -> Vec<&str> {
     config
         .lines()
-        .filter(|line| !line.starts_with("  server "))
+        .filter(|line| !line.starts_with("  server ") && *line != "  option allbackups")
         .collect()
 }

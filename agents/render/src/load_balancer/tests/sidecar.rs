@@ -93,6 +93,25 @@ fn what_may_change_is_what_the_configuration_says() {
 }
 
 #[test]
+fn a_backup_is_loaded_and_other_members_are_as_before() {
+    let mut with_backup = members();
+    with_backup[1].is_backup = true;
+    let [plain, backup] = [members(), with_backup].map(|members| rendered(fixtures::SITE, &members));
+    assert_eq!(check(&backup.config), Ok(()));
+    let of = |config: &str, ending: &str| config.lines().filter(|line| line.ends_with(ending)).count();
+    // Both backends have it.
+    for (ending, expected) in [(" backup", 2), ("  option allbackups", 2)] {
+        assert_eq!(
+            (of(&plain.config, ending), of(&backup.config, ending)),
+            (0, expected)
+        );
+    }
+    let (plain, backup) = (membership(&plain), membership(&backup));
+    assert_ne!(plain.frame, backup.frame, "no command makes a server a backup");
+    assert_eq!(plain.servers, backup.servers);
+}
+
+#[test]
 fn statistics_ports_avoid_balanced_ports() {
     for (start, end, expected) in [(8404, 8406, (8407, 8408)), (8405, 8405, (8404, 8406))] {
         let site = fixtures::SITE

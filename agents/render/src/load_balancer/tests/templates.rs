@@ -56,7 +56,9 @@ fn the_templates_to_begin_with_make_what_is_built_in() {
         ]
     }) {
         let template = Template::parse(text).unwrap();
-        for members in [members(), Vec::new()] {
+        let mut with_backup = members();
+        with_backup[1].is_backup = true;
+        for members in [members(), with_backup, Vec::new()] {
             let made = plan.objects_by(&members, &template, "haproxy:2.3.2").unwrap();
             let mut found = sections(&made.config);
             assert!(found.remove("defaults internal").is_some());

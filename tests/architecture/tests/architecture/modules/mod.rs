@@ -33,7 +33,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
         &[
             &["answered", "triggers", "host_events"],
             &["inventory"],
-            &["fence"],
+            &["fence", "tenant_nodes"],
             &["reconcile"],
             &["run"],
         ],
@@ -43,6 +43,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
         &[
             &[
                 "identity",
+                "preference",
                 "balancers",
                 "configurations",
                 "sip_deployments",

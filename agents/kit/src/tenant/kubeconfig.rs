@@ -217,16 +217,26 @@ fn user(user: AuthInfo) -> Result<AuthInfo, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::certificates::{self, Names, Stored};
+
+    /// A CA certificate.
+    const AUTHORITY: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBdzCCAR2gAwIBAgIUV+JkK+qmHfTb/Y4IflpLFMQ6HJEwCgYIKoZIzj0EAwIw
+ETEPMA0GA1UEAwwGdGVuYW50MB4XDTI2MTEyNjEwNDUwOFoXDTM2MTEyMzEwNDUw
+OFowETEPMA0GA1UEAwwGdGVuYW50MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE
+ATKHY66oemymQaaXnp4wAuqYADQswTRCWUUQWMp6fL5hqPwzRILHfHlFlmwuCrnq
+TlOSxUKpdMD4RMmGclFql6NTMFEwHQYDVR0OBBYEFHPT3AAMi1QZEM11Zl6RW+SK
+zdz9MB8GA1UdIwQYMBaAFHPT3AAMi1QZEM11Zl6RW+SKzdz9MA8GA1UdEwEB/wQF
+MAMBAf8wCgYIKoZIzj0EAwIDSAAwRQIhAKL3X1+PxDSVIcn64lDP88Jds3/tne6O
+ppCyy1rGP+yCAiBTJuVlOfnl4BBDLdoAS3W4SjbGqjiEuIGgsAZif41JbA==
+-----END CERTIFICATE-----
+";
 
     fn good() -> Value {
-        let made = certificates::renewed(Stored::default(), None, &Names::default(), SystemTime::now());
-        let authority = BASE64.encode(made.unwrap().1.bundle);
+        let authority = BASE64.encode(AUTHORITY);
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "shop-admin@shop",
             "clusters": [{"name": "shop", "cluster": {"server": "https://[2001:db8::1]:6443", "certificate-authority-data": authority}}],

@@ -1,0 +1,313 @@
+//! Which members load balancers are not to prefer, since their Node is not ready. Pure; the time is an argument.
+//!
+//! A Node that is not ready counts at once. A Node that is ready again counts after it has stayed so for a while: so one that comes and goes
+//! stays as it is, and changes no configuration each time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use api::NotPreferred;
+
+use super::{
+    Wanted,
+    node::{Node, Readiness},
+};
+
+/// For how long a Node has to be ready before its member is preferred again.
+pub(super) const STEADY: Duration = Duration::from_mins(1);
+/// For how long the tenant's API server may not answer before nothing is known any more.
+pub(super) const UNKNOWN_AFTER: Duration = Duration::from_mins(1);
+/// Most members that a status names. A tenant's cluster with more Nodes that are not ready has another problem than some of its hosts.
+pub(super) const NAMED: usize = 64;
+
+/// What is known of the Nodes of one cluster.
+#[derive(Debug, Default)]
+pub(super) struct Preference {
+    /// By the uid of the host: the members whose Node was not ready, and since when it is ready again.
+    not_ready: BTreeMap<String, NotReady>,
+    failing_since: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct NotReady {
+    node: String,
+    reason: String,
+    ready_since: Option<Instant>,
+}
+
+/// Members that are not preferred.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Listed {
+    pub(super) members: Vec<NotPreferred>,
+    /// How many there are where these are too many to be named: then none is.
+    pub(super) too_many: Option<usize>,
+}
+
+impl Preference {
+    /// As a status has it from before this process.
+    pub(super) fn resumed(known: &[NotPreferred]) -> Self {
+        let not_ready = known.iter().map(|known| {
+            let NotPreferred {
+                namespace: _,
+                name: _,
+                uid,
+                node,
+                reason,
+            } = known.clone();
+            let ready_since = None;
+            (
+                uid,
+                NotReady {
+                    node,
+                    reason,
+                    ready_since,
+                },
+            )
+        });
+        Self {
+            not_ready: not_ready.collect(),
+            failing_since: None,
+        }
+    }
+
+    /// The tenant's API server has answered with these Nodes, by the uid of their host.
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        wanted: &Wanted,
+        nodes: &BTreeMap<String, &Node>,
+    ) -> Listed {
+        self.failing_since = None;
+        let mut served = BTreeSet::new();
+        for member in wanted.members.iter().filter(|member| member.is_balanced) {
+            let uid = member.host.uid();
+            let node = nodes.get(uid);
+            match node.map(|node| &node.readiness) {
+                Some(Readiness::NotReady(reason)) => {
+                    let known = self.not_ready.entry(uid.to_owned());
+                    let known = known.or_insert_with(|| NotReady {
+                        node: node.map(|node| node.name.clone()).unwrap_or_default(),
+                        reason: reason.clone(),
+                        ready_since: None,
+                    });
+                    known.ready_since = None;
+                }
+                // What is not known is not "not ready"; but it comes and goes like a Node that is ready.
+                readiness @ (Some(Readiness::Ready | Readiness::Unknown) | None) => {
+                    if let Some(known) = self.not_ready.get_mut(uid) {
+                        let since = *known.ready_since.get_or_insert(now);
+                        if now.saturating_duration_since(since) >= STEADY {
+                            self.not_ready.remove(uid);
+                        }
+                    }
+                    if readiness == Some(&Readiness::Ready) && !self.not_ready.contains_key(uid) {
+                        served.insert(member.role.as_str());
+                    }
+                }
+            }
+        }
+        let balanced = |uid: &String| {
+            wanted
+                .members
+                .iter()
+                .any(|member| member.is_balanced && member.host.uid() == uid)
+        };
+        self.not_ready.retain(|uid, _| balanced(uid));
+        self.listed(wanted, |role| served.contains(role))
+    }
+
+    /// It has not. `None`: what was known counts for now.
+    pub(super) fn failed(&mut self, now: Instant) -> Option<Listed> {
+        let since = *self.failing_since.get_or_insert(now);
+        if now.saturating_duration_since(since) < UNKNOWN_AFTER {
+            return None;
+        }
+        self.not_ready.clear();
+        Some(Listed::default())
+    }
+
+    /// `is_served`: whether any member of a role is preferred and has a Node that is ready. Where none is, all stay as they are.
+    fn listed(&self, wanted: &Wanted, is_served: impl Fn(&str) -> bool) -> Listed {
+        let members = wanted.members.iter().filter(|member| is_served(&member.role));
+        let members: Vec<NotPreferred> = members
+            .filter_map(|member| {
+                let NotReady {
+                    node,
+                    reason,
+                    ready_since: _,
+                } = self.not_ready.get(member.host.uid())?;
+                Some(NotPreferred {
+                    namespace: member.host.key().namespace.clone(),
+                    name: member.host.key().name.clone(),
+                    uid: member.host.uid().to_owned(),
+                    node: node.clone(),
+                    reason: reason.clone(),
+                })
+            })
+            .collect();
+        if members.len() > NAMED {
+            return Listed {
+                too_many: Some(members.len()),
+                members: Vec::new(),
+            };
+        }
+        Listed {
+            members,
+            too_many: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tenant_nodes::{
+        fixtures::{node, wanted},
+        matching::nodes_by_host,
+    };
+
+    /// `R`eady, `N`ot ready, `U`nknown, or no Node: one character for each of the members h1, h2 and so on.
+    fn nodes(states: &str) -> Vec<Node> {
+        let nodes = states.chars().enumerate().filter_map(|(index, state)| {
+            let number = index + 1;
+            let mut node = node(&format!("n{number}"), "", &[&format!("192.0.2.{number}")]);
+            node.readiness = match state {
+                'R' => Readiness::Ready,
+                'N' => Readiness::NotReady("KubeletNotReady".to_owned()),
+                'U' => Readiness::Unknown,
+                _ => return None,
+            };
+            Some(node)
+        });
+        nodes.collect()
+    }
+
+    struct Case {
+        preference: Preference,
+        wanted: Wanted,
+        start: Instant,
+    }
+
+    impl Case {
+        fn new(hosts: &[&str]) -> Self {
+            Self {
+                preference: Preference::default(),
+                wanted: wanted(hosts),
+                start: Instant::now(),
+            }
+        }
+
+        fn at(&self, seconds: u64) -> Instant {
+            self.start + Duration::from_secs(seconds)
+        }
+
+        fn after(&mut self, seconds: u64, states: &str) -> Vec<String> {
+            let (now, nodes) = (self.at(seconds), nodes(states));
+            let listed = self
+                .preference
+                .answered(now, &self.wanted, &nodes_by_host(&self.wanted, &nodes));
+            names(listed)
+        }
+    }
+
+    fn names(listed: Listed) -> Vec<String> {
+        let members = listed.members.into_iter();
+        members.map(|member| member.name).collect()
+    }
+
+    #[test]
+    fn members_whose_node_is_not_ready_are_not_preferred() {
+        for (states, expected) in [
+            ("RR", &[][..]),
+            ("RN", &["h2"]),
+            ("NR", &["h1"]),
+            // No Node is ready: all stay as they are.
+            ("NN", &[]),
+            ("NU", &[]),
+            ("N-", &[]),
+            ("--", &[]),
+            // Unknown is not "not ready".
+            ("RU", &[]),
+            ("R-", &[]),
+        ] {
+            assert_eq!(Case::new(&["h1", "h2"]).after(0, states), expected, "{states}");
+        }
+    }
+
+    #[test]
+    fn a_node_counts_at_once_and_again_when_it_is_steady() {
+        let mut case = Case::new(&["h1", "h2"]);
+        for (seconds, states, expected) in [
+            (0, "RR", &[][..]),
+            (10, "RN", &["h2"]),
+            // It comes and goes: the configuration stays.
+            (20, "RR", &["h2"]),
+            (70, "RR", &["h2"]),
+            (75, "RN", &["h2"]),
+            (80, "R-", &["h2"]),
+            (85, "RN", &["h2"]),
+            (90, "RR", &["h2"]),
+            (149, "RR", &["h2"]),
+            (150, "RR", &[]),
+            (160, "RR", &[]),
+        ] {
+            assert_eq!(case.after(seconds, states), expected, "after {seconds} s");
+        }
+    }
+
+    #[test]
+    fn roles_have_their_own_preference() {
+        let mut case = Case::new(&["h1", "h2", "h3"]);
+        "ControlPlane".clone_into(&mut case.wanted.members[2].role);
+        assert_eq!(case.after(0, "RNN"), ["h2"], "the only control plane stays");
+    }
+
+    #[test]
+    fn members_that_leave_are_not_named() {
+        let mut case = Case::new(&["h1", "h2"]);
+        assert_eq!(case.after(0, "RN"), ["h2"]);
+        case.wanted.members[1].is_balanced = false;
+        assert!(case.after(10, "RN").is_empty());
+    }
+
+    #[test]
+    fn an_api_server_that_is_away_leaves_nothing_known_in_the_end() {
+        let mut case = Case::new(&["h1", "h2"]);
+        assert_eq!(case.after(0, "RN"), ["h2"]);
+        assert_eq!(case.preference.failed(case.at(10)), None);
+        assert_eq!(case.after(60, "RN"), ["h2"], "it answers again");
+        assert_eq!(case.preference.failed(case.at(70)), None);
+        assert_eq!(case.preference.failed(case.at(129)), None);
+        let now = case.at(130);
+        assert_eq!(case.preference.failed(now), Some(Listed::default()));
+        assert_eq!(case.after(140, "RN"), ["h2"]);
+    }
+
+    #[test]
+    fn another_process_goes_on_from_the_status() {
+        let mut case = Case::new(&["h1", "h2"]);
+        let wanted = case.wanted.clone();
+        let nodes = nodes("RN");
+        let known = case
+            .preference
+            .answered(case.start, &wanted, &nodes_by_host(&wanted, &nodes));
+        case.preference = Preference::resumed(&known.members);
+        assert_eq!(case.after(0, "RR"), ["h2"], "it is not steady yet");
+        assert!(case.after(60, "RR").is_empty());
+    }
+
+    #[test]
+    fn too_many_are_not_named() {
+        let hosts: Vec<String> = (1..=66).map(|number| format!("h{number}")).collect();
+        let mut case = Case::new(&hosts.iter().map(String::as_str).collect::<Vec<_>>());
+        let states = format!("R{}", "N".repeat(65));
+        let (now, nodes) = (case.start, nodes(&states));
+        let wanted = case.wanted.clone();
+        let listed = case
+            .preference
+            .answered(now, &wanted, &nodes_by_host(&wanted, &nodes));
+        assert_eq!((listed.members.len(), listed.too_many), (0, Some(65)));
+    }
+}

@@ -1,0 +1,84 @@
+//! When each tenant's API server is polled. One future, without tasks of its own.
+
+use std::{
+    convert::Infallible,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use kit::{events::Events, tenant::destinations::Destinations};
+use kube::Client;
+use tokio::time;
+
+use super::{Begun, Problem, TenantNodes, metrics::Polls, poll};
+use crate::{inventory::Inventory, triggers::Triggers};
+
+/// Concurrent polls; and those of them that are of one namespace.
+const AT_ONCE: usize = 16;
+const OF_NAMESPACE: usize = 2;
+/// Pause where nothing is due.
+const IDLE: Duration = Duration::from_mins(1);
+
+/// What a poll needs.
+pub struct Means {
+    /// Of the site's API server, for kubeconfigs.
+    pub client: Client,
+    /// Where connections may lead.
+    pub destinations: Destinations,
+    /// Events on `SIPCluster`s.
+    pub events: Events,
+    /// Which `SIPCluster`s there are.
+    pub inventory: Inventory,
+    /// Passes over clusters of which something has changed.
+    pub triggers: Triggers,
+    /// What is counted.
+    pub polls: Polls,
+}
+
+/// Polls without end.
+///
+/// # Errors
+/// None: it goes on until it is dropped.
+pub async fn run(nodes: TenantNodes, means: Means) -> Result<(), Infallible> {
+    let mut running = FuturesUnordered::new();
+    loop {
+        let now = Instant::now();
+        let (begun, next) = nodes.begin(now, AT_ONCE.saturating_sub(running.len()), OF_NAMESPACE);
+        for begun in begun {
+            // It may have been deleted without a pass over it.
+            if means.inventory.has_cluster(&begun.cluster) {
+                running.push(one(&nodes, &means, begun));
+            } else {
+                nodes.want(&begun.cluster, None);
+            }
+        }
+        let pause = next.map_or(IDLE, |next| next.saturating_duration_since(Instant::now()));
+        tokio::select! {
+            Some(()) = running.next(), if !running.is_empty() => {}
+            () = nodes.changed.notified() => {}
+            () = time::sleep(pause) => {}
+        }
+    }
+}
+
+async fn one(nodes: &TenantNodes, means: &Means, begun: Begun) {
+    let Begun {
+        cluster,
+        wanted,
+        turn,
+    } = begun;
+    let began = Instant::now();
+    let found = poll::poll(
+        &cluster,
+        (&wanted, turn),
+        (&means.client, &means.destinations, &means.events),
+    )
+    .await;
+    means.polls.ended(found.as_ref().err());
+    if let Err(Problem { passes: _, message }) = &found {
+        tracing::debug!(%cluster, message, "the Nodes of a tenant's cluster could not be read");
+    }
+    if nodes.end(&cluster, &wanted, (began, Instant::now()), found) {
+        means.triggers.cluster(cluster);
+    }
+}
