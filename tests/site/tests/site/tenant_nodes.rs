@@ -142,7 +142,7 @@ impl Scene {
         };
         let hosts = self.stage.until_hosts(NAMESPACE, "be labelled", all_are).await;
         let own = hosts.iter().filter(|host| is_of(host, cluster));
-        own.map(|host| host.name_any()).collect()
+        own.map(kube::ResourceExt::name_any).collect()
     }
 }
 
