@@ -109,9 +109,12 @@ fn agents_may_do_what_they_need_and_no_more() {
                 false,
             ),
             (LoadBalancer, "list", "/services", "rights", true),
-            // The cluster agent reads Secrets of hosts only, and writes none.
+            // The cluster agent reads Secrets of hosts, and of a tenant the one with the kubeconfig, by its name. It writes none.
             (Cluster, "list", "/secrets", "rights", false),
-            (Cluster, "get", "/secrets", "rights", false),
+            (Cluster, "watch", "/secrets", "rights", false),
+            (Cluster, "get", "/secrets", "rights", true),
+            (Cluster, "get", "/secrets", "kube-system", false),
+            (Cluster, "get", "/secrets", "sip-system", false),
             (Cluster, "watch", "/secrets", "", false),
             (Cluster, "list", "/secrets", "kube-system", false),
             (Cluster, "patch", "/secrets", "metal", false),
