@@ -219,4 +219,4 @@ all-tests: setup-checks
 	$(call step,build,$(CARGO) build --quiet --workspace --bins --tests)
 	$(call step,tests,$(CARGO) test --workspace --exclude sip-site-tests)
 	$(call step,tests of sites,$(CARGO) test --workspace --test site -- --test-threads 4 $(REAL_NODE:%=--skip %))
-	$(call step,tests of sites with a real node,$(CARGO) test --workspace --test site -- $(REAL_NODE))
+	$(call step,tests of sites with a real node,$(CARGO) test --workspace --test site -- --test-threads 3 $(REAL_NODE))
