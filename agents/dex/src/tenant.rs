@@ -42,17 +42,9 @@ impl Eq for Tenant {}
 /// Why the bindings are not as they should be.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kubeconfig cannot be used.
-    #[error("the kubeconfig of kubeconfigSecret: {0}")]
-    Kubeconfig(String),
-    /// The API server does not answer.
-    #[error("the tenant's API server {server} does not answer: {reason}")]
-    Unreachable {
-        /// Where it is.
-        server: String,
-        /// Why not.
-        reason: String,
-    },
+    /// There is no connection to the API server, or it does not answer.
+    #[error(transparent)]
+    Server(#[from] tenant::Error),
     /// The API server refuses something.
     #[error("the tenant's API server {server} refuses to {action}: {reason}")]
     Refused {
@@ -65,22 +57,13 @@ pub enum Error {
     },
 }
 
-impl From<tenant::Error> for Error {
-    fn from(error: tenant::Error) -> Self {
-        match error {
-            tenant::Error::Kubeconfig(rule) => Self::Kubeconfig(rule),
-            tenant::Error::Unreachable { server, reason } => Self::Unreachable { server, reason },
-        }
-    }
-}
-
 impl Error {
     /// For the condition.
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Kubeconfig(_) => KUBECONFIG_INVALID,
-            Self::Unreachable { .. } => TENANT_UNREACHABLE,
+            Self::Server(tenant::Error::Kubeconfig(_)) => KUBECONFIG_INVALID,
+            Self::Server(tenant::Error::Unreachable { .. }) => TENANT_UNREACHABLE,
             Self::Refused { .. } => TENANT_REFUSES,
         }
     }
@@ -134,7 +117,7 @@ impl Tenant {
         let applied = time::timeout(ANSWER, self.apply_in_time(destinations)).await;
         applied.unwrap_or_else(|_| {
             let reason = format!("no answer within {} s", ANSWER.as_secs());
-            Err(Error::Unreachable { server, reason })
+            Err(tenant::Error::Unreachable { server, reason }.into())
         })
     }
 
@@ -241,7 +224,7 @@ impl Calls {
                 action: tenant::short(action),
                 reason,
             },
-            _ => Error::Unreachable { server, reason },
+            _ => tenant::Error::Unreachable { server, reason }.into(),
         }
     }
 }

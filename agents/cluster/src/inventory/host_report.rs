@@ -20,7 +20,7 @@ pub(super) fn faults(host: &Host, cluster_annotation: Option<&str>) -> Vec<Strin
         .collect()
 }
 
-/// That a BMC reports a fault, for people: metal3 may change these words with every look at the host, so there is a limit.
+/// That a BMC reports a fault, for people: metal3 chooses the words, so their length is limited.
 fn bmc_fault(words: &str) -> String {
     let words = words
         .get(..words.floor_char_boundary(MESSAGE))

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::inventory::{ObservedHost, SipLabels};
 
-/// What is said of a member without its host.
+/// The message about a member without its host.
 pub(super) const GONE: &str = "its BareMetalHost is gone";
 /// What is said of a host that leaves and cannot be written.
 pub(super) const UNWRITABLE: &str = "it cannot be released, since the API server refuses every write of it";

@@ -1,7 +1,7 @@
 //! When a host that leaves waits for its Node in the tenant's cluster, and what is done to that Node. Pure.
 //!
 //! A host is never released by time: the time only ends the wait for the Node. What else a release waits for is decided as it is without
-//! one, and a host that may not go yet stays, whatever has become of its Node.
+//! one, and a host that may not be released yet stays, with or without its Node.
 
 use std::{collections::BTreeSet, time::Duration};
 

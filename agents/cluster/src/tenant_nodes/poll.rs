@@ -23,7 +23,7 @@ use super::{
 
 /// Longest time that a poll takes.
 const LONGEST: Duration = Duration::from_secs(15);
-/// Evictions of one Node in a poll: the next one goes on.
+/// Most evictions of one Node in a poll; the next poll evicts more.
 const EVICTIONS: usize = 50;
 /// Nodes that are drained in a poll.
 const DRAINS: usize = 8;

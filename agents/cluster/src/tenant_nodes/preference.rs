@@ -118,7 +118,7 @@ impl Preference {
         self.listed(wanted, |role| served.contains(role))
     }
 
-    /// It has not. `None`: what was known counts for now.
+    /// The tenant's API server has not answered. `None`: the last list still counts.
     pub(super) fn failed(&mut self, now: Instant) -> Option<Listed> {
         let since = *self.failing_since.get_or_insert(now);
         if now.saturating_duration_since(since) < UNKNOWN_AFTER {

@@ -38,7 +38,7 @@ pub struct Means {
 /// Polls without end.
 ///
 /// # Errors
-/// None: it goes on until it is dropped.
+/// Never; it polls until it is dropped.
 pub async fn run(nodes: TenantNodes, means: Means) -> Result<(), Infallible> {
     let mut running = FuturesUnordered::new();
     loop {

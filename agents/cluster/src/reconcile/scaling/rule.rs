@@ -27,7 +27,7 @@ pub(super) struct Hosts {
     pub(super) others: Vec<String>,
 }
 
-/// What is said of an object with so many replicas.
+/// How an object's replicas relate to the hosts of its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// It follows its role.
@@ -53,7 +53,7 @@ pub(super) fn due(kind: ScaledKind, replicas: u32, hosts: &Hosts) -> Option<u32>
     (to != replicas && (to > replicas || why_not_lower(kind, goal, hosts).is_none())).then_some(to)
 }
 
-/// What is said of an object with so many replicas.
+/// How an object with so many replicas relates to the hosts of its role.
 pub(super) fn state(kind: ScaledKind, replicas: u32, hosts: &Hosts) -> State {
     let Hosts {
         active,
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_awaited_is_said() {
+    fn the_state_names_what_is_awaited() {
         for (kind, replicas, hosts, expected) in [
             (Md, 3, hosts(3, 3, 3, 3), State::InStep),
             (

@@ -79,6 +79,8 @@ const CHAINS: [Happening; 8] = [
     Happening::LedgerLost,
 ];
 
+/// Last words of an agent that lost its Lease.
+const LATE: &str = "was not renewed in time, and another replica may hold it";
 pub(super) const FAILED: &str = "sip.airshipit.org/failed";
 pub(super) const PAUSED: &str = "baremetalhost.metal3.io/paused";
 pub(super) const MOVED: &str = "sip.airshipit.org/replace";
@@ -134,10 +136,11 @@ impl Soak {
         (what == Happening::Moved).then_some(host.name)
     }
 
-    /// One that could not renew its Lease for too long ends, and the kubelet would start it again.
+    /// An agent that could not renew its Lease in time ends, and the kubelet would start it again. None ends for another reason.
     pub(super) async fn start_agents_that_ended(&mut self) {
         for agent in AGENTS {
-            if self.stage.agent(agent).check().is_err() {
+            if let Err(error) = self.stage.agent(agent).check() {
+                assert!(error.to_string().contains(LATE), "{error}");
                 self.stage.agent(agent).restart().await.unwrap();
             }
         }
