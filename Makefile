@@ -149,9 +149,10 @@ fuzz: setup-fuzz ## fuzzes the input of `sipctl plan`, selectors, SIPClusters, n
 
 lint: setup-checks proto-lint dependencies ## lints the proto files and the dependencies, and checks that no call has changed incompatibly
 
-generate: ## regenerates deploy/crd, docs/conditions.md and docs/events.md from the types in agents/api
+generate: ## regenerates deploy/crd, and in docs/ conditions.md, events.md and site-configuration.md, from the types
 	$(CARGO) run --quiet --package sip-api --bin crds -- --write deploy/crd
 	$(CARGO) run --quiet --package sip-api --bin pages -- --write docs
+	$(CARGO) run --quiet --package sip-kit --bin site-page -- --write docs
 
 images: setup-images ## writes container images of the scheduler, the agents and jump hosts to target/images, without a daemon or a registry
 	$(call step,crates,$(CARGO) fetch --locked --quiet)

@@ -76,14 +76,14 @@ reasons! {
     Replacing: Normal on Cluster, "Hosts are claimed in the place of others; the note names both.";
     Releasing: Normal on Cluster, "Hosts are to be released; the note states why, and what a person or Cluster API has to do first.";
     UnableToApplyLabels: Warning on Cluster, "The API server refuses to write a BareMetalHost.";
-    MachineNotAsked: Warning on Cluster, "The Machine on a surplus host cannot be read or annotated, so Cluster API may delete another one.";
+    MachineNotAsked: Warning on Cluster, "The Machine on a surplus host cannot be read or annotated, so that Cluster API may delete the Machine of another host.";
     NodeDeleted: Normal on Cluster, "The Node of a host that leaves was deleted in the tenant's cluster, after it was drained or the time for that was over.";
-    NodeLeft: Warning on Cluster, "A host leaves, and its Node in the tenant's cluster could not be drained and deleted within the time for that.";
+    NodeLeft: Warning on Cluster, "A host is released although its Node in the tenant's cluster was not drained and deleted: the time for that was over, or the tenant's API server refuses it.";
     ReplicasSet: Normal on Cluster, "The replicas of an object of Cluster API that the spec names were set; the note names it, both numbers and the role.";
-    ReplicasNotSet: Warning on Cluster, "They cannot be set: the condition `ClusterAPISynced` has another reason than Waiting; the note is its message.";
+    ReplicasNotSet: Warning on Cluster, "The replicas of such an object cannot be set: `ClusterAPISynced` is `False` with a reason other than `Waiting`; the note is its message.";
     HostNamespaceDropped: Warning on Cluster, "The site's configuration lacks a host namespace in which the cluster holds hosts. The cluster agent does not start.";
     Stale: Warning on Cluster, "The scheduler cannot be asked. What runs stays as it is.";
-    Labeled: Normal on Host, "The host is claimed and labelled for the SIPCluster.";
+    Labeled: Normal on Host, "The host is claimed and labelled for the SIPCluster, which is the related object of this Event and of the three below.";
     Adopted: Normal on Host, "The host was labelled for the SIPCluster before the scheduler knew it; the cluster holds it now.";
     Relabeled: Normal on Host, "Somebody changed the labels; they are put back.";
     Released: Normal on Host, "The labels of the SIPCluster are removed.";
@@ -115,14 +115,15 @@ const HEAD: &str = "\
 <!-- Generated from agents/api/src/events.rs by `make generate`. -->
 
 An Event that repeats within a short time is counted. Events can be lost: what they report is in conditions, labels and logs too. Reasons
-keep their names; notes are for people.
+are stable; notes can change.
 ";
 
 const SERVICES: &str = "
 ## On a SIPCluster, by the agents of services
 
-The load-balancer agent, the jump-host agent and the Dex agent publish a Warning when their [condition](conditions.md) changes to a reason
-that is neither progress nor as it should be. The Event has the reason and the message of the condition.
+The load-balancer agent, the jump-host agent and the Dex agent publish a Warning when their [condition](conditions.md) changes, unless its
+reason is `Available`, `Progressing`, `NamespaceNotGranted` or `Removed`. Reasons with the status `True`, such as `NoReachableBackend`, are
+Warnings too. The Event has the reason and the message of the condition.
 ";
 
 /// The page, which `docs/events.md` holds.
@@ -143,10 +144,7 @@ pub fn page() -> String {
         HEAD.to_owned(),
         section(Source::Cluster, "On a SIPCluster, by the cluster agent"),
         SERVICES.to_owned(),
-        section(
-            Source::Host,
-            "On a BareMetalHost, by the cluster agent: the related object is the SIPCluster",
-        ),
+        section(Source::Host, "On a BareMetalHost, by the cluster agent"),
         section(Source::Power, "On a BareMetalHost, by the jump-host agent"),
     ]
     .concat()

@@ -1,6 +1,7 @@
 //! The site's configuration: one YAML file, the same for every agent of a site.
 
 mod identity_providers;
+pub mod page;
 mod reserved_networks;
 mod service_overrides;
 
@@ -9,6 +10,7 @@ use std::{collections::BTreeSet, fmt, net::IpAddr, path::Path, time::Duration};
 use api::{BadImage, Image};
 use http::Uri;
 use runtime::identity::{Name, Realm};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use self::identity_providers::IdentityProviders;
@@ -45,7 +47,7 @@ const TENANT_DRAIN: Duration = Duration::from_mins(10);
 const LONGEST_DRAIN: Duration = Duration::from_hours(1);
 
 /// A section of `spec.services`, and so the agent that serves it.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[serde(rename_all = "camelCase")]
 pub enum Section {
     /// `loadBalancerControlPlane` and `loadBalancerWorker`.
@@ -66,33 +68,52 @@ impl fmt::Display for Section {
     }
 }
 
-#[derive(Deserialize)]
+/// The file. Its comments are the text of `docs/site-configuration.md`.
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
+    /// Name of the region, as in the certificates.
     region: String,
+    /// Name of the site, as in the certificates of its agents.
     site: String,
+    /// Trust domain of the certificates, such as `sip.example`.
     trust_domain: String,
     scheduler: SchedulerSection,
+    /// Namespaces with BareMetalHosts and the Secrets of their networkData. Each needs the kustomization `deploy/agents/host-namespace`.
     host_namespaces: BTreeSet<String>,
+    /// Sections of `spec.services` that no agent of this site serves. A SIPCluster with one of them becomes `Ready` without it, and the
+    /// condition `ServicesSkipped` names it.
     #[serde(default)]
     not_installed: BTreeSet<Section>,
+    /// Image of the sidecar that applies changes to a running HAProxy. Without it, new pods start for every change of members
+    /// ([details](load-balancers.md#when-members-or-the-configuration-change)).
     haproxy_sidecar_image: Option<String>,
+    /// Image with the programs that every [jump host](jump-host.md) runs beside the image of its entry. Without it the site has no jump hosts.
     jump_host_tools_image: Option<String>,
+    /// Where the policy `sip-host-consumers` is not in force: for how long a released host must have no consumer before the release is
+    /// confirmed ([late claims](cluster-api.md#late-claims)). From 1 to 3600, default 60.
     claims_in_flight_seconds: Option<u64>,
+    /// For how long a host that leaves waits until its Node in the tenant's cluster is [drained](tenant-nodes.md#drains). 0 turns drains off.
+    /// From 0 to 3600, default 600.
     tenant_drain_seconds: Option<u64>,
     #[serde(default)]
     identity_providers: IdentityProvidersSection,
     #[serde(default)]
     service_overrides: ServiceOverridesSection,
+    /// Networks in which no host has an address, such as that of Services: a host that shows such an address is not used. The address of
+    /// the site's API server is reserved in any case.
     #[serde(default)]
     reserved_networks: Vec<String>,
+    /// Addresses of name servers that are no pods of the site's DNS, such as a cache on each node: NetworkPolicies of services allow them.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     name_servers: Vec<IpAddr>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SchedulerSection {
+    /// URL of the region's scheduler, such as `https://sip-scheduler.sip-system.svc:7443`.
     endpoint: String,
 }
 

@@ -251,15 +251,15 @@ impl Leadership {
             .as_ref()
             .and_then(|spec| spec.acquire_time.clone());
         let spec = self.candidate.spec(acquired, transitions(&self.lease));
-        match self.replace(spec).await {
+        match self.replace(spec.clone()).await {
             Ok(()) => Ok(None),
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
                 let now = self.candidate.leases.get_opt(&self.candidate.name).await?;
                 match now {
-                    // Somebody has changed something else of it, or an answer was lost: it is renewed next time.
+                    // Somebody has changed something else of it, or the answer to a renewal was lost.
                     Some(lease) if self.is_same_election(&lease) => {
                         self.lease = lease;
-                        Err(kube::Error::Api(status))
+                        self.replace(spec).await.map(|()| None)
                     }
                     Some(lease) => Ok(Some(holder(&lease).unwrap_or("nobody").to_owned())),
                     None => Ok(Some("nobody: it was deleted".to_owned())),
@@ -351,57 +351,4 @@ fn pauses(length: Duration) -> backon::ExponentialBackoff {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lease(holder: Option<&str>, seconds: Option<i32>) -> Lease {
-        Lease {
-            spec: Some(LeaseSpec {
-                holder_identity: holder.map(str::to_owned),
-                lease_duration_seconds: seconds,
-                ..LeaseSpec::default()
-            }),
-            ..Lease::default()
-        }
-    }
-
-    #[test]
-    fn a_lease_is_taken_only_when_unchanged_for_its_duration() {
-        for (holder, seconds, unchanged, expected) in [
-            (None, None, 0, true),
-            (Some(""), Some(15), 0, true),
-            (Some("me"), Some(15), 0, true),
-            (Some("other"), Some(15), 0, false),
-            (Some("other"), Some(15), 14, false),
-            (Some("other"), Some(15), 15, true),
-            // Its own time counts, not that of the one who looks.
-            (Some("other"), Some(60), 20, false),
-            (Some("other"), None, 14, false),
-            (Some("other"), None, 15, true),
-            (Some("other"), Some(-1), 14, false),
-        ] {
-            let free = is_free(
-                &lease(holder, seconds),
-                "me",
-                Duration::from_secs(15),
-                Duration::from_secs(unchanged),
-            );
-            assert_eq!(free, expected, "{holder:?} {seconds:?} {unchanged}");
-        }
-        assert!(is_free(
-            &Lease::default(),
-            "me",
-            Duration::from_secs(15),
-            Duration::ZERO
-        ));
-    }
-
-    #[test]
-    fn a_lease_holder_stops_before_another_can_begin() {
-        for seconds in [3, 15, 255] {
-            let length = Duration::from_secs(seconds);
-            assert!(held(length) < length);
-            assert!(retry(length) * 4 < held(length));
-        }
-    }
-}
+mod tests;

@@ -76,7 +76,7 @@ const HOSTS_LABELED: &[Meaning] = &[
     ),
     stalls(
         Reason::Blocked,
-        "A host is not as the placement needs it, for example used by another cluster. A person has to act.",
+        "A host is not as the placement needs it, for example used by another cluster. A person has to act. (A member whose host is gone is `Waiting`: the scheduler replaces it.)",
     ),
     no(Reason::Refused, "The API server refuses to write a host."),
 ];
@@ -94,8 +94,8 @@ const CLUSTER_API_SYNCED: &[Meaning] = &[
     ),
     no(
         Reason::Waiting,
-        "An object gets its replicas once hosts are labelled, or once the Machines on surplus hosts are marked for deletion; the message \
-         states what is awaited.",
+        "An object gets its replicas once hosts are labelled, or once the Machines on surplus hosts are marked for deletion; also while it \
+         is paused or being deleted, or another host leaves with its Machine. The message states what is awaited.",
     ),
     no(
         Reason::EvenControlPlane,

@@ -157,10 +157,10 @@ impl ConditionType {
             Self::AuthReady => "Identity providers are as specified.",
             Self::ClusterAPISynced => {
                 "The objects that `clusterAPI` of the spec names have the replicas that `count` sets. Absent where the spec names none. It does \
-                 not hold up `Ready`."
+                 not affect `Ready`."
             }
             Self::ServicesSkipped => {
-                "The spec has sections whose agent this site does not have; the message names them. They do not hold up `Ready`."
+                "The spec has sections whose agent this site does not have; the message names them. They do not affect `Ready`."
             }
             Self::Stalled => {
                 "Nothing changes until a person acts: the reason is that of the condition that the message names, one of those marked \

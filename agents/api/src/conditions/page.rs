@@ -7,11 +7,11 @@ const HEAD: &str = "\
 
 <!-- Generated from agents/api/src/conditions by `make generate`. -->
 
-Each type has one owner. `observedGeneration` is the generation of the spec that the owner has acted on: an older one states
-nothing about the spec that is there now. Types and reasons keep their names; messages are for people.
+Each type has one owner. `observedGeneration` is the generation of the spec that the owner has acted on: if it is lower than
+`metadata.generation`, the condition does not describe the current spec. Types and reasons are stable; messages can change.
 
-`status.state` is `Ready`, `Stalled` or `Progressing`, as the conditions `Ready` and `Stalled` are, for programs that cannot select a
-condition: `airshipctl cluster status` reads it by the annotation `airshipit.org/status-check` of the definition. `status.roles` has the
+`status.state` summarizes the conditions `Ready` and `Stalled` in one word: `Ready`, `Stalled` (not ready, and a person has to act) or
+`Progressing`. It is for programs that cannot select a condition: `airshipctl cluster status` reads it by the annotation `airshipit.org/status-check` of the definition. `status.roles` has the
 numbers of members.
 ";
 

@@ -166,7 +166,8 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
             }
             Assessment::Gone => {
                 let advice = of_gone_host(holding.machines.get(host.uid()));
-                blocked.push(format!("{host}: {GONE}{advice}"));
+                // The scheduler replaces it.
+                waiting.push(format!("{host}: {GONE}{advice}"));
             }
             Assessment::Blocked(why) => blocked.push(format!("{host}: {why}")),
             Assessment::ForeignConsumer(why) => blocked.push(format!("{host}: {why}{}", foreign_consumer())),

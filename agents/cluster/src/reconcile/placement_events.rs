@@ -331,14 +331,14 @@ mod tests {
             let events = about_members(&object, &holding);
             let expected = format!("to be replaced: metal/h1 (Worker): its BareMetalHost is gone{words}");
             assert_eq!(events[0].note, expected);
-            let blocked = Finding::no(
+            let waiting = Finding::no(
                 conditions::HOSTS_LABELED,
-                conditions::Reason::Blocked,
+                conditions::Reason::Waiting,
                 format!("metal/h1: its BareMetalHost is gone{words}"),
             );
             let members = assess_all(&holding, |_| true);
             let found = findings::all(&object, (&holding, &members), &[], &[], Timestamp::now());
-            assert!(found.contains(&blocked), "{found:?}");
+            assert!(found.contains(&waiting), "{found:?}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What the site's operators set for identity providers.
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// What the site's operators set for identity providers. Parsed with [`super::SiteConfig`] only.
@@ -10,10 +11,15 @@ pub struct IdentityProviders {
     cluster_issuer: Option<String>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct IdentityProvidersSection {
+    /// Networks to which agents connect where a tenant names the address: directories, issuers and API servers of tenants. Default: all
+    /// but those that lead to the machine itself, its link, or services of a cloud for its machines
+    /// ([rules](auth.md#where-the-agent-connects-to)).
     allowed_networks: Option<Vec<String>>,
+    /// ClusterIssuer of cert-manager for [identity providers](auth.md) whose entry names neither CA nor issuer. Default: the agent makes a CA
+    /// for each.
     cluster_issuer: Option<String>,
 }
 

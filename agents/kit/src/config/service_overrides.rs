@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use api::{Exposure, Override};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::identity_providers::Bad;
@@ -19,23 +20,28 @@ pub struct ServiceOverrides {
     external_traffic_policies: BTreeSet<TrafficPolicy>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ServiceOverridesSection {
+    /// Prefixes of keys of annotations that `override.service` of an entry may set. Default: none.
     #[serde(default)]
     annotations: BTreeSet<String>,
+    /// The same for labels.
     #[serde(default)]
     labels: BTreeSet<String>,
+    /// Values that `loadBalancerClass` may have. Default: none.
     #[serde(default)]
     load_balancer_classes: BTreeSet<String>,
+    /// Whether a Service may have the type LoadBalancer without `loadBalancerClass`. Default: false.
     #[serde(default)]
     default_load_balancer: bool,
+    /// Values that `externalTrafficPolicy` may have besides `Cluster`. Default: none.
     #[serde(default)]
     external_traffic_policies: BTreeSet<TrafficPolicy>,
 }
 
 /// `externalTrafficPolicy` of a Service.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, PartialOrd, Ord)]
 enum TrafficPolicy {
     /// The policy of every Service that names none.
     Cluster,

@@ -36,6 +36,36 @@ fn too_long(lengths: impl IntoIterator<Item = (String, usize)>) -> Vec<String> {
 }
 
 #[test]
+fn no_file_has_marks_of_a_merge() {
+    let contents = files().into_iter().filter_map(|path| Some((text(&path)?, path)));
+
+    assert_none(&merge_marks(contents.map(|(content, path)| (path, content))));
+}
+
+fn merge_marks(files: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
+    let begins = Regex::new(r"^(?:<{7}|>{7}|\|{7})(?: |$)").unwrap();
+    let mut findings = Vec::new();
+    for (path, content) in files {
+        let lines = content.lines().enumerate();
+        let marks = lines.filter(|(_, line)| begins.is_match(line));
+        findings.extend(marks.map(|(number, line)| format!("{path}:{}: {line}", number + 1)));
+    }
+    findings
+}
+
+#[test]
+fn marks_of_a_merge_are_found() {
+    let conflict = ["<", ">"]
+        .map(|mark| format!("{} mine\n", mark.repeat(7)))
+        .concat();
+    let found = merge_marks([
+        ("a.md".to_owned(), format!("text\n{conflict}")),
+        ("b.md".to_owned(), "=======\n<<<\n".to_owned()),
+    ]);
+    assert_eq!(found, ["a.md:2: <<<<<<< mine", "a.md:3: >>>>>>> mine"]);
+}
+
+#[test]
 fn no_module_has_a_name_that_fits_everything() {
     let sources = files_ending(".rs").into_iter().map(|path| {
         let content = text(&path).unwrap_or_default();

@@ -73,6 +73,13 @@ fn a_host_without_an_address_is_not_taken_until_it_has_one() {
         let secret = format!("{}-network-data", late.name);
         let network_data = secrets.get(&secret).await.unwrap().data.unwrap();
         secrets.delete(&secret, &DeleteParams::default()).await.unwrap();
+        let of_late = json!({"site": "shared", "namespace": "metal", "name": late.name});
+        stage
+            .until_answer("sip.inventory.v1.InventoryService/GetHost", of_late, |answer| {
+                let known = &answer["host"]["host"];
+                known.is_object() && known["addresses"][NETWORK].is_null()
+            })
+            .await;
         let shop = cluster("address", "shop")
             .role(Role::ControlPlane, 2)
             .balanced(30_320);

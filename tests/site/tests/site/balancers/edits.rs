@@ -14,7 +14,11 @@ use std::{
     time::Duration,
 };
 
-use sandbox::region::{HOSTS_NAMESPACE, Region};
+use kube::api::DynamicObject;
+use sandbox::{
+    region::{HOSTS_NAMESPACE, Region},
+    wait,
+};
 use tokio::time::{Instant, timeout};
 
 use self::{
@@ -27,7 +31,9 @@ pub(crate) use self::{
 };
 use crate::{
     faults::ApiProxy,
-    fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, members, requested},
+    fixtures::{
+        AGENTS, Cluster, PATIENCE, Role, Stage, applied, cluster, fleet, members, newest_revision, requested,
+    },
     steady_state::{quiet_for, writes},
 };
 
@@ -48,28 +54,45 @@ struct Form {
     replicas: u8,
 }
 
-/// Waits until exactly the entries of a wish have objects, and the cluster holds what it wants.
-async fn until_made(stage: &Stage, of: &Cluster, wish: &Wish, form: &Form) -> Made {
-    let holds = |object: &kube::api::DynamicObject| {
-        let members = members(object);
-        members.len() == wish.members() && members.iter().all(|member| member.state == "Bound")
-    };
-    stage.until(of, "hold what it wants", holds).await;
-    stage.ready(of).await;
-    // Deployments follow when hosts have their labels, which come first.
-    timeout(PATIENCE, quiet_for(stage, REST.0)).await.unwrap();
+/// Waits until a cluster holds what it wants and exactly the entries of its wish follow that, and have objects.
+async fn until_made(stage: &mut Stage, of: &Cluster, wish: &Wish, form: &Form) -> Made {
     let ports: BTreeSet<u16> = wish.all().map(|entry| entry.port).collect();
+    let clusters = stage.clusters(&of.namespace);
     let deadline = Instant::now() + PATIENCE;
     loop {
+        stage.start_agents_that_ended().await;
+        let object = clusters.get(&of.name).await.unwrap();
         let made = made(stage, &of.namespace, form).await;
         if let Ok(made) = &made
             && made.keys().copied().collect::<BTreeSet<_>>() == ports
+            && follows(&object, wish, made)
         {
             return made.clone();
         }
-        assert!(Instant::now() < deadline, "{ports:?} are asked for: {made:?}");
+        let shown = || serde_json::to_string_pretty(&object.data["status"]).unwrap();
+        assert!(
+            Instant::now() < deadline,
+            "{ports:?} are asked for: {made:?}\n{}",
+            shown()
+        );
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Whether a cluster is Ready with what it wants, and every load balancer has applied that.
+fn follows(object: &DynamicObject, wish: &Wish, made: &Made) -> bool {
+    let members = members(object);
+    let is_bound = members.len() == wish.members() && members.iter().all(|member| member.state == "Bound");
+    let generation = object.metadata.generation;
+    let revision = newest_revision(object).unwrap_or_default();
+    let applied = applied(object);
+    let names = |names: &mut dyn Iterator<Item = String>| names.collect::<BTreeSet<_>>();
+    is_bound
+        && wait::is_true(object, "Ready")
+        && names(&mut applied.iter().map(|applied| applied.service.clone()))
+            == names(&mut made.values().map(|(name, _, _)| name.clone()))
+        && (applied.iter())
+            .all(|applied| Some(applied.generation) == generation && applied.revision == revision)
 }
 
 /// An entry that an edit did not change has the objects that it had.
@@ -124,7 +147,7 @@ async fn edits_converge(site: &str, form: Form) {
         stage.load(&fleet(&shop.namespace, MOST_WORKERS, 1, 1)).await;
         stage.create(shop).await;
         stage.edit(shop, wishes.now[index].spec(shop)).await;
-        has.push(until_made(&stage, shop, &wishes.now[index], &form).await);
+        has.push(until_made(&mut stage, shop, &wishes.now[index], &form).await);
     }
     for turn in 0..requested("SOAK_EDITS").unwrap_or(SHORT) {
         let before = wishes.now.clone();
@@ -141,7 +164,7 @@ async fn edits_converge(site: &str, form: Form) {
         }
         restart_one(&mut stage, &mut wishes.random).await;
         for (index, shop) in clusters.iter().enumerate() {
-            let made = until_made(&stage, shop, &wishes.now[index], &form).await;
+            let made = until_made(&mut stage, shop, &wishes.now[index], &form).await;
             if wishes.made_again != Some(index) {
                 let edit = (&before[index], &wishes.now[index]);
                 assert_kept(edit, (&has[index], &made), &form, &what);
@@ -155,7 +178,7 @@ async fn edits_converge(site: &str, form: Form) {
     let now = writes(&stage);
     assert_eq!(now.len(), at_rest.len(), "{:#?}", &now[at_rest.len()..]);
     for (index, shop) in clusters.iter().enumerate() {
-        let made = until_made(&stage, shop, &wishes.now[index], &form).await;
+        let made = until_made(&mut stage, shop, &wishes.now[index], &form).await;
         assert_eq!(made, has[index], "nothing has changed at rest");
     }
     stage.nothing_was_forbidden();

@@ -21,7 +21,9 @@ use super::{
 };
 use crate::{
     faults::{Call, Fault},
-    fixtures::{AGENTS, PATIENCE, Stage, fleet, given_back, members, on_shared_site},
+    fixtures::{
+        AGENTS, PATIENCE, Stage, applied, fleet, given_back, members, newest_revision, on_shared_site,
+    },
 };
 
 #[test]
@@ -144,10 +146,10 @@ fn a_service_that_may_not_be_deleted_holds_nothing_else() {
         let of = objects(stage, "kept-service");
         assert!(of.services.get_opt(SECOND).await.unwrap().is_some());
         let is_done = |object: &DynamicObject| {
-            let [first] = &*members_applied(object) else {
+            let [first] = &*applied(object) else {
                 return false;
             };
-            members(object).len() == 2 && Some(*first) == newest_revision(object)
+            members(object).len() == 2 && Some(first.revision) == newest_revision(object)
         };
         stage.until(&shop, "report the release", is_done).await;
         comes_to_rest(stage, &shop).await;
@@ -215,23 +217,6 @@ fn what_is_left_of_a_dropped_entry_is_found() {
     });
 }
 
-/// The revisions that load balancers have applied.
-fn members_applied(object: &DynamicObject) -> Vec<u64> {
-    let applied = object.data["status"]["applied"].as_array().into_iter().flatten();
-    applied
-        .filter_map(|applied| applied["revision"].as_u64())
-        .collect()
-}
-
-/// The revision of the newest claim or release.
-fn newest_revision(object: &DynamicObject) -> Option<u64> {
-    let placed = object.data["status"]["placement"]["members"].as_array()?;
-    placed
-        .iter()
-        .filter_map(|member| member["revision"].as_u64())
-        .max()
-}
-
 /// A cluster behind two load balancers that shrinks while the API server answers every write to the second one's Service in this way:
 /// the first one follows, and the answer is reported with this reason.
 async fn second_fails(scenario: &str, ports: [u16; 2], fault: Fault, reason: &str) {
@@ -267,7 +252,7 @@ async fn second_fails(scenario: &str, ports: [u16; 2], fault: Fault, reason: &st
     timeout(PATIENCE, follows).await.unwrap();
     stage
         .until(&shop, "report what the first one has applied", |object| {
-            members_applied(object).first().copied() == newest_revision(object)
+            applied(object).first().map(|first| first.revision) == newest_revision(object)
         })
         .await;
     // Pods of the second one may still route to it.

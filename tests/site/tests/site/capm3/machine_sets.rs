@@ -249,7 +249,7 @@ async fn a_collected_host_is_reported_apart_from_a_deleted_one() {
     let collected = format!("nobody deleted it: its owner Metal3Machine metal/{name} was gone");
     // Its Event counts in that of the first host.
     stage
-        .condition_mentions(&shop, "HostsLabeled", "False", "Blocked", &collected)
+        .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", &collected)
         .await;
     stage.nothing_was_forbidden();
 }

@@ -14,7 +14,7 @@ use sandbox::{
 use serde_json::{Value, json};
 
 use super::{CLUSTERS, SCENARIO, Soak};
-use crate::fixtures::{AGENTS, Cluster, Role, cluster, make_again, set_consumer};
+use crate::fixtures::{Cluster, Role, cluster, make_again, set_consumer};
 
 /// What can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,8 +79,6 @@ const CHAINS: [Happening; 8] = [
     Happening::LedgerLost,
 ];
 
-/// Last words of an agent that lost its Lease.
-const LATE: &str = "was not renewed in time, and another replica may hold it";
 pub(super) const FAILED: &str = "sip.airshipit.org/failed";
 pub(super) const PAUSED: &str = "baremetalhost.metal3.io/paused";
 pub(super) const MOVED: &str = "sip.airshipit.org/replace";
@@ -136,21 +134,11 @@ impl Soak {
         (what == Happening::Moved).then_some(host.name)
     }
 
-    /// An agent that could not renew its Lease in time ends, and the kubelet would start it again. None ends for another reason.
-    pub(super) async fn start_agents_that_ended(&mut self) {
-        for agent in AGENTS {
-            if let Err(error) = self.stage.agent(agent).check() {
-                assert!(error.to_string().contains(LATE), "{error}");
-                self.stage.agent(agent).restart().await.unwrap();
-            }
-        }
-    }
-
     /// Returns the host that it happened to, if it happened to one.
     async fn happen(&mut self, what: Happening) -> Host {
         let index = self.random.random_range(0..CLUSTERS);
         let host = self.any_host(what);
-        self.start_agents_that_ended().await;
+        self.stage.start_agents_that_ended().await;
         match what {
             Happening::Created => {
                 let wanted = shape(&mut self.random, index);

@@ -113,7 +113,7 @@ impl Soak {
         // What is answered only then is only begun when nothing that takes time is in its way any more.
         let mut free = begun;
         loop {
-            self.start_agents_that_ended().await;
+            self.stage.start_agents_that_ended().await;
             let clusters = self.stage.clusters(SCENARIO);
             let mut broken = promises::broken(&self.stage.site.client(), &[HOSTS_NAMESPACE])
                 .await
