@@ -108,23 +108,18 @@ mod tests {
 
     #[test]
     fn every_key_has_a_value_and_a_meaning() {
-        let mut rows = Vec::new();
-        let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-        let schema = settings.into_generator().into_root_schema_for::<File>();
-        collect("", schema.as_value(), &mut rows);
-        assert!(rows.len() > 15, "{rows:#?}");
+        let page = page();
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        assert!(rows.len() > 15, "{page}");
         for row in &rows {
-            assert!(!row.contains("|  |") && !row.contains("of s"), "{row}");
+            let empty = ["|  |", "| , required |", "list of s"];
+            assert!(!empty.iter().any(|empty| row.contains(empty)), "{row}");
         }
-        assert!(
-            rows.iter()
-                .any(|row| row.starts_with("| `scheduler.endpoint` | string, required |")),
-            "{rows:#?}"
-        );
-        assert!(
-            rows.iter()
-                .any(|row| row.starts_with("| `notInstalled` | list of `loadBalancer`, `jumpHost`, `auth` |")),
-            "{rows:#?}"
-        );
+        for begin in [
+            "| `scheduler.endpoint` | string, required |",
+            "| `notInstalled` | list of `loadBalancer`, `jumpHost`, `auth` |",
+        ] {
+            assert!(rows.iter().any(|row| row.starts_with(begin)), "{begin}: {page}");
+        }
     }
 }
