@@ -112,7 +112,7 @@ mod tests {
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         assert!(rows.len() > 15, "{page}");
         for row in &rows {
-            let empty = ["|  |", "| , required |", "list of s"];
+            let empty = ["|  |", "| , required |", "list of s |"];
             assert!(!empty.iter().any(|empty| row.contains(empty)), "{row}");
         }
         for begin in [
