@@ -88,8 +88,7 @@ impl Telemetry {
             log_format,
             otlp_endpoint,
         } = args;
-        let always = format!("{log},{AUDIT}=info");
-        let filter = EnvFilter::try_new(always).map_err(|source| Error::Filter {
+        let filter = EnvFilter::try_new(directives(log)).map_err(|source| Error::Filter {
             filter: log.clone(),
             source,
         })?;
@@ -116,6 +115,12 @@ impl Telemetry {
             .map_err(Error::Running)?;
         Ok(Self { spans })
     }
+}
+
+/// What is logged: what was asked for, and audit lines. The client of Kubernetes logs each answer that it cannot parse, whole and as a
+/// warning, though its caller has the error: only who asks for its target by name gets that.
+fn directives(log: &str) -> String {
+    format!("kube_client::client=error,{log},{AUDIT}=info")
 }
 
 impl Drop for Telemetry {
@@ -174,3 +179,6 @@ where
         .with_tracer(provider.tracer("sip"))
         .with_filter(targets)
 }
+
+#[cfg(test)]
+mod tests;
