@@ -15,11 +15,15 @@ use kit::{
     tenant::{self, destinations::Destinations},
 };
 use kube::{
-    Api, Resource, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+    Resource, ResourceExt as _,
+    api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams, Preconditions},
+    core::Request,
 };
 use render::dex::GroupBindings;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{
+    Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use tokio::time;
 
 use crate::identity::MANAGER;
@@ -123,7 +127,6 @@ impl Tenant {
 
     async fn apply_in_time(&self, destinations: &Destinations) -> Result<(), Error> {
         let calls = Calls(tenant::Tenant::connect(&self.kubeconfig, destinations).await?);
-        let client = calls.0.client();
         let GroupBindings {
             selector,
             stale,
@@ -131,34 +134,22 @@ impl Tenant {
             namespaced,
         } = &self.bindings;
         let selectors = (&**selector, &**stale);
-        let of_cluster = Api::<ClusterRoleBinding>::all(client.clone());
         let (in_cluster, in_namespaces) = tokio::join!(
-            calls.reconcile(of_cluster, selectors, cluster, |_| Api::all(client.clone())),
-            calls.reconcile(
-                Api::<RoleBinding>::all(client.clone()),
-                selectors,
-                namespaced,
-                |namespace| Api::namespaced(client.clone(), namespace),
-            ),
+            calls.reconcile(selectors, cluster),
+            calls.reconcile(selectors, namespaced),
         );
         in_cluster.and(in_namespaces)
     }
 }
 
 impl Calls {
-    /// `all`: every object of the kind; `within`: those of one namespace. The selectors are of the provider's bindings, and of those whose
-    /// provider the cluster does not have any more.
-    async fn reconcile<K: Binding>(
-        &self,
-        all: Api<K>,
-        (own, stale): (&str, &str),
-        desired: &[K],
-        within: impl Fn(&str) -> Api<K>,
-    ) -> Result<(), Error> {
+    /// The selectors are of the provider's bindings, and of those whose provider the cluster does not have any more.
+    async fn reconcile<K: Binding>(&self, (own, stale): (&str, &str), desired: &[K]) -> Result<(), Error> {
         let kind = K::kind(&());
+        let within = |namespace: Option<&str>| Request::new(K::url_path(&(), namespace));
         let list = async |selector: &str| {
             let listing = ListParams::default().labels(selector).limit(LISTED);
-            let listed = all.list(&listing).await;
+            let listed = self.0.call::<ObjectList<K>>(within(None).list(&listing)).await;
             let listed = listed.map_err(|error| self.failed(&format!("list {kind}s"), &error))?;
             Ok::<_, Error>(listed.items)
         };
@@ -174,8 +165,8 @@ impl Calls {
                 uid: found.uid(),
                 resource_version: None,
             });
-            let api = within(&found.namespace().unwrap_or_default());
-            match api.delete(&name, &this).await {
+            let request = within(found.namespace().as_deref()).delete(&name, &this);
+            match self.0.call::<IgnoredAny>(request).await {
                 Err(error) if !matches!(apply::code(&error), Some(404 | 409)) => {
                     result = result.and(Err(self.failed(&format!("delete {kind} {name}"), &error)));
                 }
@@ -195,19 +186,15 @@ impl Calls {
             if listed.iter().any(stands) {
                 continue;
             }
-            let namespace = binding.namespace().unwrap_or_default();
+            let namespace = binding.namespace();
             let name = binding.name_any();
             let Manager(manager) = MANAGER;
             let params = PatchParams::apply(manager).force();
-            let applied = within(&namespace)
-                .patch(&name, &params, &Patch::Apply(binding))
-                .await;
-            if let Err(error) = applied {
-                let place = if namespace.is_empty() {
-                    String::new()
-                } else {
-                    format!("{namespace}/")
-                };
+            let request = within(namespace.as_deref()).patch(&name, &params, &Patch::Apply(binding));
+            if let Err(error) = self.0.call::<IgnoredAny>(request).await {
+                let place = namespace
+                    .map(|namespace| format!("{namespace}/"))
+                    .unwrap_or_default();
                 let action = format!("apply {kind} {place}{name} of role {}", binding.role().name);
                 result = result.and(Err(self.failed(&action, &error)));
             }

@@ -2,7 +2,10 @@
 
 use serde::Deserialize;
 
-use super::node::is_name;
+use super::{node::is_name, page::First};
+
+/// Most owners of a pod that are read.
+const OWNERS: usize = 64;
 
 /// A pod as it is listed.
 #[derive(Deserialize)]
@@ -21,7 +24,7 @@ struct Meta {
     #[serde(default)]
     annotations: Annotations,
     #[serde(default)]
-    owner_references: Option<Vec<Owner>>,
+    owner_references: First<Owner, OWNERS>,
     #[serde(default)]
     deletion_timestamp: Option<String>,
 }
@@ -74,14 +77,13 @@ pub(super) fn fate(pod: Listed, is_ready: bool) -> Fate {
                 namespace,
                 uid,
                 annotations: Annotations { mirror },
-                owner_references,
+                owner_references: First(owners),
                 deletion_timestamp,
             },
         status: Status { phase },
     } = pod;
-    let is_of_daemon_set = owner_references
+    let is_of_daemon_set = owners
         .iter()
-        .flatten()
         .any(|owner| owner.kind == "DaemonSet" && owner.controller == Some(true));
     let has_ended = matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
     let has_names = [&name, &namespace, &uid].into_iter().all(|text| is_name(text));

@@ -10,6 +10,8 @@
 //! | `matching` | which Node runs on which host; pure |
 //! | `preference` | which members are not preferred; pure |
 //! | `eviction` | what happens to the pods of a Node that is drained; pure |
+//! | `page` | what of a list is read |
+//! | `rotation` | which of many Nodes and pods a poll takes; pure |
 //! | `server` | calls to a tenant's API server |
 //! | `poll` | one poll |
 //! | [`run`] | when each cluster is polled |
@@ -18,8 +20,10 @@ mod eviction;
 mod matching;
 pub mod metrics;
 mod node;
+mod page;
 mod poll;
 mod preference;
+mod rotation;
 pub mod run;
 mod server;
 
@@ -241,6 +245,15 @@ impl TenantNodes {
         let clusters = self.lock();
         let known = clusters.get(cluster);
         known.map(|known| known.report.clone()).unwrap_or_default()
+    }
+
+    /// What is wanted now of the Node of a host, for the `SIPCluster` with this uid.
+    fn action(&self, (cluster, uid): (&ObjectKey, Option<&str>), host: &str) -> Option<Action> {
+        let clusters = self.lock();
+        let known = clusters.get(cluster)?;
+        let mut members = known.wanted.members.iter();
+        let member = members.find(|member| member.host.uid() == host)?;
+        (known.wanted.object.uid.as_deref() == uid).then_some(member.action)
     }
 
     /// The clusters to poll now, with what is wanted of each, and when the next one is due. At most `free` of them, and of each namespace

@@ -4,10 +4,16 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
+use super::page::First;
+
 /// Longest name of an object.
 const NAME: usize = 253;
 /// Longest uid that is read.
 const UID: usize = 64;
+/// Longest providerID that is read: `metal3://` with three names.
+const PROVIDER_ID: usize = 9 + 3 * (NAME + 1);
+/// Most addresses of a Node, and most of its conditions, that are read.
+const LISTED: usize = 64;
 /// Characters of a reason that are kept.
 const REASON: usize = 64;
 
@@ -35,21 +41,6 @@ pub(super) struct Node {
     pub(super) is_cordoned_by_us: bool,
     /// Whether Cluster API has a Machine for it.
     pub(super) is_of_cluster_api: bool,
-}
-
-/// A page of a list. What else an object has is passed over while it is parsed.
-#[derive(Deserialize)]
-pub(super) struct Page<T> {
-    #[serde(default)]
-    pub(super) metadata: PageMeta,
-    #[serde(default = "Vec::new")]
-    pub(super) items: Vec<T>,
-}
-
-#[derive(Default, Deserialize)]
-pub(super) struct PageMeta {
-    #[serde(default, rename = "continue")]
-    pub(super) next: Option<String>,
 }
 
 /// A Node as it is listed.
@@ -93,9 +84,9 @@ struct Spec {
 #[derive(Default, Deserialize)]
 struct Status {
     #[serde(default)]
-    addresses: Option<Vec<Address>>,
+    addresses: First<Address, LISTED>,
     #[serde(default)]
-    conditions: Option<Vec<Condition>>,
+    conditions: First<Condition, LISTED>,
 }
 
 #[derive(Deserialize)]
@@ -133,24 +124,24 @@ impl Listed {
                 provider_id,
                 unschedulable,
             },
-            status: Status {
-                addresses,
-                conditions,
-            },
+            status:
+                Status {
+                    addresses: First(addresses),
+                    conditions: First(conditions),
+                },
         } = self;
         if !is_name(&name) || !is_name(&uid) || uid.len() > UID {
             return None;
         }
-        let addresses = addresses.into_iter().flatten();
-        let ready = conditions
-            .into_iter()
-            .flatten()
-            .find(|condition| condition.kind == "Ready");
+        let ready = conditions.into_iter().find(|condition| condition.kind == "Ready");
         Some(Node {
             name,
             uid,
-            provider_id: provider_id.unwrap_or_default(),
+            provider_id: provider_id
+                .filter(|id| id.len() <= PROVIDER_ID)
+                .unwrap_or_default(),
             addresses: addresses
+                .into_iter()
                 .filter_map(|address| address.address.parse().ok())
                 .collect(),
             readiness: match ready {
@@ -213,6 +204,27 @@ mod tests {
         let bare = parse(json!({"metadata": {"name": "w-1", "uid": "u-1"}})).unwrap();
         assert_eq!(bare.readiness, Readiness::Unknown);
         assert!(!bare.is_cordoned && !bare.is_of_cluster_api);
+    }
+
+    #[test]
+    fn a_node_that_is_kept_is_small() {
+        let addresses: Vec<Value> = (0..1_000).map(|_| json!({"address": "192.0.2.1"})).collect();
+        let of = |provider_id: &str| {
+            let node = json!({
+                "metadata": {"name": "a", "uid": "u"}, "spec": {"providerID": provider_id},
+                "status": {"addresses": addresses, "conditions": null},
+            });
+            let Node {
+                provider_id,
+                addresses,
+                ..
+            } = parse(node).unwrap();
+            assert_eq!(addresses.len(), 64);
+            provider_id.len()
+        };
+        let longest = format!("metal3://{0}/{0}/{0}", "a".repeat(253));
+        assert_eq!(of(&longest), longest.len());
+        assert_eq!(of(&"a".repeat(100_000)), 0);
     }
 
     #[test]

@@ -14,18 +14,22 @@ use kube::{Api, Client};
 use tokio::time::{self, Instant};
 
 use super::{
-    Action, Drain, Problem, Wanted,
-    eviction::{self, Fate},
+    Action, Drain, Problem, TenantNodes, Wanted, WantedMember,
+    eviction::{Fate, Pod},
     matching::nodes_by_host,
-    node::{Node, Readiness},
-    server::{Error, Evicted, Server},
+    node::Node,
+    rotation,
+    server::{Deleted, Error, Evicted, Server},
 };
+
+#[cfg(test)]
+mod tests;
 
 /// Longest time that a poll takes.
 const LONGEST: Duration = Duration::from_secs(15);
 /// Most evictions of one Node in a poll; the next poll evicts more.
 const EVICTIONS: usize = 50;
-/// Nodes that are drained in a poll.
+/// Nodes that are drained in a poll, and Nodes that are uncordoned.
 const DRAINS: usize = 8;
 
 /// What a poll has shown.
@@ -36,15 +40,32 @@ pub(super) struct Found {
     pub(super) drains: BTreeMap<String, Drain>,
 }
 
-/// Polls a cluster. `turn`: how many polls there were before. Where there are more Nodes to drain than a poll takes, each begins with another one.
+/// Polls a cluster. `turn`: how many polls there were before. Where there are more Nodes to drain than a poll takes, each takes the next ones.
 pub(super) async fn poll(
     cluster: &ObjectKey,
     (wanted, turn): (&Wanted, usize),
+    wishes: &TenantNodes,
     (client, destinations, events): (&Client, &Destinations, &Events),
 ) -> Result<Found, Problem> {
     let kubeconfig = kubeconfig(client, cluster, wanted).await?;
+    let connection = Tenant::connect(&kubeconfig, destinations);
+    let drains = Drains {
+        cluster,
+        wanted,
+        turn,
+        wishes,
+        events,
+    };
+    in_time(connection, &drains).await
+}
+
+/// Lists the Nodes and takes the steps that there is time for.
+async fn in_time(
+    connection: impl Future<Output = Result<Tenant, tenant::Error>>,
+    drains: &Drains<'_>,
+) -> Result<Found, Problem> {
     let end = Instant::now() + LONGEST;
-    let listed = time::timeout_at(end, list(&kubeconfig, destinations)).await;
+    let listed = time::timeout_at(end, list(connection)).await;
     let (server, nodes) = listed.unwrap_or_else(|_| {
         Err(Problem {
             passes: true,
@@ -54,16 +75,16 @@ pub(super) async fn poll(
             ),
         })
     })?;
-    let mut drains = BTreeMap::new();
+    let mut found = BTreeMap::new();
     // What was found before the time was over counts.
-    let drained = time::timeout_at(end, drain(&server, wanted, turn, &nodes, events, &mut drains));
-    let _ = drained.await;
-    Ok(Found { nodes, drains })
+    let _ = time::timeout_at(end, drains.step(&server, &nodes, &mut found)).await;
+    Ok(Found { nodes, drains: found })
 }
 
-async fn list(kubeconfig: &[u8], destinations: &Destinations) -> Result<(Server, Vec<Node>), Problem> {
-    let tenant = Tenant::connect(kubeconfig, destinations).await;
-    let server = Server(tenant.map_err(|error| Problem {
+async fn list(
+    connection: impl Future<Output = Result<Tenant, tenant::Error>>,
+) -> Result<(Server, Vec<Node>), Problem> {
+    let server = Server(connection.await.map_err(|error| Problem {
         passes: matches!(error, tenant::Error::Unreachable { .. }),
         message: error.to_string(),
     })?);
@@ -101,60 +122,87 @@ async fn kubeconfig(client: &Client, cluster: &ObjectKey, wanted: &Wanted) -> Re
     tenant::secret::kubeconfig(secret).ok_or_else(|| problem("has no key value"))
 }
 
-/// A step of the drain of every Node that is to be drained or deleted. What fails for one does not hold up the others.
-async fn drain(
-    server: &Server,
-    wanted: &Wanted,
+/// The drains of a poll.
+struct Drains<'a> {
+    cluster: &'a ObjectKey,
+    wanted: &'a Wanted,
     turn: usize,
-    nodes: &[Node],
-    events: &Events,
-    drains: &mut BTreeMap<String, Drain>,
-) {
-    let nodes = nodes_by_host(wanted, nodes);
-    let mut at_once = 0;
-    let first = turn.wrapping_mul(DRAINS) % wanted.members.len().max(1);
-    let (after, from) = wanted.members.split_at(first);
-    for member in from.iter().chain(after) {
-        let uid = member.host.uid();
-        let node = nodes.get(uid).copied();
-        match (member.action, node) {
-            (Action::Drain | Action::Delete, None) => {
-                drains.insert(uid.to_owned(), Drain::NoNode);
+    /// What is wanted now: more than a moment passes in a poll.
+    wishes: &'a TenantNodes,
+    events: &'a Events,
+}
+
+impl Drains<'_> {
+    /// A step of the drain of every Node whose turn it is. What fails for one does not hold up the others.
+    async fn step(&self, server: &Server, nodes: &[Node], drains: &mut BTreeMap<String, Drain>) {
+        let nodes = nodes_by_host(self.wanted, nodes);
+        let (mut cordoned, mut leaving) = (Vec::new(), Vec::new());
+        for member in &self.wanted.members {
+            let uid = member.host.uid();
+            match (member.action, nodes.get(uid).copied()) {
+                (Action::Drain | Action::Delete, None) => {
+                    drains.insert(uid.to_owned(), Drain::NoNode);
+                }
+                (Action::Drain | Action::Delete, Some(node)) if node.is_of_cluster_api => {
+                    drains.insert(uid.to_owned(), Drain::ClusterApi);
+                }
+                (Action::Drain | Action::Delete, Some(node)) => leaving.push((member, node)),
+                // Its host stays after all.
+                (Action::Keep, Some(node)) if node.is_cordoned_by_us => cordoned.push((member, node)),
+                (Action::Keep | Action::Leave, _) => {}
             }
-            (Action::Drain | Action::Delete, Some(node)) if node.is_of_cluster_api => {
-                drains.insert(uid.to_owned(), Drain::ClusterApi);
-            }
-            (Action::Drain | Action::Delete, Some(_)) if at_once == DRAINS => {}
-            (Action::Drain, Some(node)) => {
-                at_once += 1;
-                let step = step(server, node, uid).await;
-                drains.insert(uid.to_owned(), step.unwrap_or_else(|error| failed(node, error)));
-            }
-            (Action::Delete, Some(node)) => {
-                at_once += 1;
-                let step = match server.delete(node).await {
-                    Ok(deleted) => {
-                        if deleted {
-                            let note = format!(
-                                "Node {} of {} is deleted: its host leaves",
-                                node.name, member.host
-                            );
-                            events
-                                .publish(&wanted.object, None, EventReason::NodeDeleted, &note)
-                                .await;
-                        }
-                        Drain::NoNode
-                    }
-                    Err(error) => failed(node, error),
-                };
-                drains.insert(uid.to_owned(), step);
-            }
-            // Its host stays after all.
-            (Action::Keep, Some(node)) if node.is_cordoned_by_us => {
-                // The next poll tries again.
+        }
+        for ((member, node), _) in rotation::taken(&cordoned, DRAINS, self.turn) {
+            if self.is_wanted(member) {
+                // A later poll tries again.
                 let _ = server.cordon(node, None).await;
             }
-            (Action::Keep | Action::Leave, _) => {}
+        }
+        for ((member, node), before) in rotation::taken(&leaving, DRAINS, self.turn) {
+            // Nothing is done to the Node of a host that does not leave any more; the next poll has what is wanted now.
+            if !self.is_wanted(member) {
+                continue;
+            }
+            let result = match member.action {
+                Action::Delete => self.delete(server, member, node).await,
+                Action::Drain | Action::Keep | Action::Leave => {
+                    let evicted = evict(server, node, member.host.uid(), before).await;
+                    evicted.map(Some)
+                }
+            };
+            if let Some(drain) = result.unwrap_or_else(|error| Some(failed(node, error))) {
+                drains.insert(member.host.uid().to_owned(), drain);
+            }
+        }
+    }
+
+    /// Whether the same is wanted of a member as when the poll began.
+    fn is_wanted(&self, member: &WantedMember) -> bool {
+        let uid = self.wanted.object.uid.as_deref();
+        self.wishes.action((self.cluster, uid), member.host.uid()) == Some(member.action)
+    }
+
+    /// `None`: the next poll shows what has become of it.
+    async fn delete(
+        &self,
+        server: &Server,
+        member: &WantedMember,
+        node: &Node,
+    ) -> Result<Option<Drain>, Error> {
+        match server.delete(node).await? {
+            Deleted::Now => {
+                let note = format!(
+                    "Node {} of {} is deleted: its host leaves",
+                    node.name, member.host
+                );
+                let published =
+                    self.events
+                        .publish(&self.wanted.object, None, EventReason::NodeDeleted, &note);
+                published.await;
+                Ok(Some(Drain::NoNode))
+            }
+            Deleted::Before => Ok(Some(Drain::NoNode)),
+            Deleted::Unknown => Ok(None),
         }
     }
 }
@@ -167,42 +215,43 @@ fn failed(node: &Node, error: Error) -> Drain {
     }
 }
 
-/// Cordons a Node, and evicts the pods that may go now.
-async fn step(server: &Server, node: &Node, host: &str) -> Result<Drain, Error> {
+/// Cordons a Node, and evicts pods that may go now: where there are more than a poll evicts, the next ones each time. What is against the
+/// eviction of one does not hold up the others.
+async fn evict(server: &Server, node: &Node, host: &str, before: usize) -> Result<Drain, Error> {
     if !node.is_cordoned {
         server.cordon(node, Some(host)).await?;
     }
-    let is_ready = node.readiness == Readiness::Ready;
-    let pods = server.pods(node).await?;
-    let mut left = 0;
-    let mut blocked = None;
-    let mut evictions = 0;
-    for pod in pods {
-        match eviction::fate(pod, is_ready) {
-            Fate::Stays => continue,
-            Fate::Evict(pod) if evictions < EVICTIONS => {
-                evictions += 1;
-                if server.evict(&pod).await? == Evicted::NotNow {
-                    blocked.get_or_insert(pod);
-                }
-            }
-            Fate::Ends | Fate::Evict(_) => {}
-        }
-        left += 1;
-    }
+    let fates = server.fates(node).await?;
+    let left = fates.len();
     let name = node.name.clone();
     if left == 0 {
         return Ok(Drain::Drained { node: name });
     }
-    let blocked = blocked.map(|pod| {
-        let words = format!(
-            ", of which a PodDisruptionBudget holds {}/{}",
-            pod.namespace, pod.name
-        );
-        tenant::short(&words)
+    let pods = fates.into_iter().filter_map(|fate| match fate {
+        Fate::Evict(pod) => Some(pod),
+        Fate::Ends | Fate::Stays => None,
     });
+    let pods: Vec<Pod> = pods.collect();
+    let (mut held, mut failed) = (None, None);
+    for (pod, _) in rotation::taken(&pods, EVICTIONS, before) {
+        match server.evict(pod).await {
+            Evicted::Done => {}
+            Evicted::NotNow => {
+                held.get_or_insert_with(|| {
+                    format!(
+                        ", of which a PodDisruptionBudget holds {}/{}",
+                        pod.namespace, pod.name
+                    )
+                });
+            }
+            Evicted::Failed(words) => {
+                failed.get_or_insert_with(|| format!(", of which {}/{}: {words}", pod.namespace, pod.name));
+            }
+        }
+    }
+    let [held, failed] = [held, failed].map(|words| tenant::short(&words.unwrap_or_default()));
     Ok(Drain::Draining {
         node: name,
-        left: format!("{left} pods are left{}", blocked.unwrap_or_default()),
+        left: format!("{left} pods are left{held}{failed}"),
     })
 }

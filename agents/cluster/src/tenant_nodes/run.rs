@@ -71,6 +71,7 @@ async fn one(nodes: &TenantNodes, means: &Means, begun: Begun) {
     let found = poll::poll(
         &cluster,
         (&wanted, turn),
+        nodes,
         (&means.client, &means.destinations, &means.events),
     )
     .await;

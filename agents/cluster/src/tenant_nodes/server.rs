@@ -7,22 +7,27 @@ use kit::{
     tenant::{self, Tenant},
 };
 use kube::{
-    Api,
+    Resource as _,
     api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions},
+    core::{Request, Status, request},
 };
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
 use super::{
     Problem,
-    eviction::{self, Pod},
-    node::{self, Node, Page},
+    eviction::{self, Fate, Pod},
+    node::{self, Node, Readiness},
+    page::{First, MOST, Page},
 };
+
+#[cfg(test)]
+mod tests;
 
 /// Objects of a page: a Node with the images of its kubelet has some 20 KB, and an answer may have 1 MiB.
 const PAGE: usize = 20;
-/// Most Nodes of a cluster, and most pods of a Node, that are read.
-const MOST: usize = 2_000;
+/// Most bytes of a list: as many as the most Nodes have with 32 KiB each.
+const LONGEST: usize = MOST * 32 * 1024;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +57,19 @@ pub(super) enum Evicted {
     Done,
     /// A `PodDisruptionBudget` does not allow it now.
     NotNow,
+    /// Something else is against it; in the words of the server.
+    Failed(String),
+}
+
+/// What has come of the deletion of a Node.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Deleted {
+    /// It is gone, since just now.
+    Now,
+    /// It was gone.
+    Before,
+    /// It may be there: finalizers hold it, or another one has its name. The next list shows it.
+    Unknown,
 }
 
 /// The API server of one tenant.
@@ -74,38 +92,63 @@ impl Server {
     }
 
     pub(super) async fn nodes(&self) -> Result<Vec<Node>, Error> {
-        let listed = self.list::<node::Listed>("/api/v1/nodes", "").await?;
-        Ok(listed.into_iter().filter_map(node::Listed::parse).collect())
+        self.list("/api/v1/nodes", "", node::Listed::parse).await
     }
 
-    /// The pods of a Node.
-    pub(super) async fn pods(&self, node: &Node) -> Result<Vec<eviction::Listed>, Error> {
+    /// What happens to the pods of a Node, those apart that stay.
+    pub(super) async fn fates(&self, node: &Node) -> Result<Vec<Fate>, Error> {
         let selector = format!("fieldSelector=spec.nodeName%3D{}&", node.name);
-        self.list("/api/v1/pods", &selector).await
+        let is_ready = node.readiness == Readiness::Ready;
+        let keep = |pod| Some(eviction::fate(pod, is_ready)).filter(|fate| *fate != Fate::Stays);
+        self.list("/api/v1/pods", &selector, keep).await
     }
 
-    async fn list<T: DeserializeOwned>(&self, path: &str, selector: &str) -> Result<Vec<T>, Error> {
-        let mut all = Vec::new();
-        let mut next: Option<String> = None;
+    /// What is to be kept of every object of a list. Of a page, nothing else is kept when the next one is asked for.
+    async fn list<T: DeserializeOwned, K>(
+        &self,
+        path: &str,
+        selector: &str,
+        keep: impl Fn(T) -> Option<K>,
+    ) -> Result<Vec<K>, Error> {
+        let (mut kept, mut objects, mut bytes, mut page) = (Vec::new(), 0, 0, PAGE);
+        let mut from = String::new();
         loop {
-            let from = next
-                .map(|token| format!("&continue={}", escaped(&token)))
-                .unwrap_or_default();
-            let request = http::Request::get(format!("{path}?{selector}limit={PAGE}{from}"));
+            let request = http::Request::get(format!("{path}?{selector}limit={page}{from}"));
             let request = request.body(Vec::new());
             let request =
                 request.map_err(|_| Error::Failed("it answers with no token of a list".to_owned()))?;
-            let Page { metadata, items } = self.0.client().request::<Page<T>>(request).await?;
-            all.extend(items);
-            next = metadata.next.filter(|token| !token.is_empty());
-            if next.is_none() {
-                return Ok(all);
-            }
-            if all.len() >= MOST {
+            let next = match self.0.answer(request).await {
+                // Few objects have so much.
+                Err(error) if tenant::is_too_long(&error) && page > 1 => {
+                    bytes += tenant::LONGEST;
+                    page = page.div_ceil(4);
+                    Some(from)
+                }
+                answer => {
+                    let answer = answer?;
+                    bytes += answer.len();
+                    let Page { metadata, items } = tenant::parsed::<Page<T>>(&answer)?;
+                    let First(items) = items;
+                    objects += items.len();
+                    kept.extend(items.into_iter().filter_map(&keep));
+                    let next = metadata.next.filter(|token| !token.is_empty());
+                    next.map(|token| format!("&continue={}", escaped(&token)))
+                }
+            };
+            if objects > MOST {
                 return Err(Error::Failed(format!(
                     "it has more than {MOST} objects in a list"
                 )));
             }
+            let Some(next) = next else {
+                return Ok(kept);
+            };
+            if bytes > LONGEST {
+                return Err(Error::Failed(format!(
+                    "it has a list of more than {LONGEST} bytes"
+                )));
+            }
+            from = next;
         }
     }
 
@@ -115,38 +158,59 @@ impl Server {
             "metadata": {"uid": node.uid, "annotations": {(CORDONED_FOR): host}},
             "spec": {"unschedulable": host.map(|_| true)},
         });
-        let nodes: Api<core::Node> = Api::all(self.0.client().clone());
-        let patched = nodes
-            .patch_metadata(&node.name, &PatchParams::default(), &Patch::Merge(change))
-            .await;
-        patched?;
+        let request = nodes().patch_metadata(&node.name, &PatchParams::default(), &Patch::Merge(change));
+        self.0.call::<IgnoredAny>(request).await?;
         Ok(())
     }
 
-    pub(super) async fn evict(&self, Pod { namespace, name, uid }: &Pod) -> Result<Evicted, Error> {
-        let pods: Api<core::Pod> = Api::namespaced(self.0.client().clone(), namespace);
+    /// What is against an eviction concerns this pod: a webhook, a `PodDisruptionBudget`, a namespace that ends.
+    pub(super) async fn evict(&self, Pod { namespace, name, uid }: &Pod) -> Evicted {
+        let pods = Request::new(core::Pod::url_path(&(), Some(namespace)));
         let this = EvictParams {
             delete_options: Some(this(uid)),
             ..EvictParams::default()
         };
-        match pods.evict(name, &this).await {
-            Ok(_) => Ok(Evicted::Done),
-            // It is gone, or there is another one of its name.
-            Err(error) if matches!(apply::code(&error), Some(404 | 409)) => Ok(Evicted::Done),
-            Err(error) if apply::code(&error) == Some(429) => Ok(Evicted::NotNow),
-            Err(error) => Err(error.into()),
+        match self.status(pods.evict(name, &this)).await {
+            Ok(_) => Evicted::Done,
+            Err(error) => match apply::code(&error) {
+                // It is gone, or there is another one of its name.
+                Some(404 | 409) => Evicted::Done,
+                Some(429) => Evicted::NotNow,
+                _ => Evicted::Failed(tenant::reason(&error)),
+            },
         }
     }
 
-    /// Deletes a Node. Returns whether it was there.
-    pub(super) async fn delete(&self, node: &Node) -> Result<bool, Error> {
-        let nodes: Api<core::Node> = Api::all(self.0.client().clone());
-        match nodes.delete(&node.name, &this(&node.uid)).await {
-            Ok(_) => Ok(true),
-            Err(error) if matches!(apply::code(&error), Some(404 | 409)) => Ok(false),
-            Err(error) => Err(error.into()),
+    pub(super) async fn delete(&self, node: &Node) -> Result<Deleted, Error> {
+        match self.status(nodes().delete(&node.name, &this(&node.uid))).await {
+            Ok(Some(_)) => Ok(Deleted::Now),
+            // The Node, whose deletion has begun.
+            Ok(None) => Ok(Deleted::Unknown),
+            Err(error) => match apply::code(&error) {
+                Some(404) => Ok(Deleted::Before),
+                Some(409) => Ok(Deleted::Unknown),
+                _ => Err(error.into()),
+            },
         }
     }
+
+    /// The status with which a call is answered; `None`: an object. One of a failure may come with a code of success.
+    async fn status(
+        &self,
+        request: Result<http::Request<Vec<u8>>, request::Error>,
+    ) -> kube::Result<Option<Status>> {
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let answer = self.0.answer(request).await?;
+        match tenant::parsed::<Status>(&answer) {
+            Ok(status) if status.is_failure() => Err(kube::Error::Api(status.boxed())),
+            Ok(status) if status.is_success() => Ok(Some(status)),
+            Ok(_) | Err(_) => tenant::parsed::<IgnoredAny>(&answer).map(|_| None),
+        }
+    }
+}
+
+fn nodes() -> Request {
+    Request::new(core::Node::url_path(&(), None))
 }
 
 /// Only the object with this uid.

@@ -7,19 +7,24 @@ pub mod destinations;
 mod kubeconfig;
 pub mod secret;
 
-use http::Response;
-use http_body_util::Limited;
+#[cfg(test)]
+mod tests;
+
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
 use kube::{
     Client,
-    client::{ClientBuilder, DynBody},
+    client::{Body, ClientBuilder},
+    core::{Status, request},
 };
-use tower::util::MapResponseLayer;
+use serde::de::{DeserializeOwned, Error as _};
+use tracing::{Dispatch, instrument::WithSubscriber as _};
 
 use self::{destinations::Destinations, kubeconfig::Kubeconfig};
 use crate::apply;
 
 /// Longest answer that is read, in bytes.
-const LONGEST: usize = 1024 * 1024;
+pub const LONGEST: usize = 1024 * 1024;
 /// Characters of a tenant's text that are shown.
 const SHOWN: usize = 200;
 
@@ -38,6 +43,11 @@ pub enum Error {
         reason: String,
     },
 }
+
+/// An answer is longer than [`LONGEST`].
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is longer than {} KiB", LONGEST / 1024)]
+struct TooLong;
 
 /// A tenant's API server that has accepted a connection. It holds credentials, so it cannot be printed.
 #[derive(Clone)]
@@ -67,11 +77,14 @@ impl Tenant {
         let config = config.map_err(|error| Error::Kubeconfig(runtime::error_chain::chain(&error)))?;
         let client = ClientBuilder::try_from(config)
             .map_err(|error| Error::Kubeconfig(runtime::error_chain::chain(&error)))?
-            .with_layer(&MapResponseLayer::new(|answer: Response<Box<DynBody>>| {
-                answer.map(|body| Limited::new(body, LONGEST))
-            }))
             .build();
         Ok(Self { server, client })
+    }
+
+    /// A server to which somebody else has connected.
+    #[must_use]
+    pub fn connected(server: String, client: Client) -> Self {
+        Self { server, client }
     }
 
     /// Where it is, for people.
@@ -80,11 +93,79 @@ impl Tenant {
         &self.server
     }
 
-    /// For calls to it.
-    #[must_use]
-    pub fn client(&self) -> &Client {
-        &self.client
+    /// The body of an answer that is no error. Of one that is, the code is kept, and its message as one short line.
+    ///
+    /// # Errors
+    /// Why the call failed; [`is_too_long`] tells whether that is the length of the answer.
+    pub async fn answer(&self, request: Request<Vec<u8>>) -> kube::Result<Vec<u8>> {
+        // What libraries log of a server that the tenant chooses is neither bounded in number nor, always, in length. The caller reports errors.
+        self.unlogged(request).with_subscriber(Dispatch::none()).await
     }
+
+    async fn unlogged(&self, request: Request<Vec<u8>>) -> kube::Result<Vec<u8>> {
+        let answer = self.client.send(request.map(Body::from)).await?;
+        let code = answer.status();
+        let body = read_body(answer.into_body()).await?;
+        if code.is_success() {
+            Ok(body)
+        } else {
+            Err(refusal(code, &body))
+        }
+    }
+
+    /// An answer as a value. No library parses it, since these write what they cannot parse into the log.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer); and that it is no such value.
+    pub async fn call<T: DeserializeOwned>(
+        &self,
+        request: Result<Request<Vec<u8>>, request::Error>,
+    ) -> kube::Result<T> {
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        parsed(&self.answer(request).await?)
+    }
+}
+
+/// Reads a body into one piece: kept apart, frames of single bytes would take many times their length.
+async fn read_body(mut body: Body) -> kube::Result<Vec<u8>> {
+    let mut read = Vec::new();
+    while let Some(frame) = body.frame().await {
+        // Trailers are nothing to us.
+        if let Ok(data) = frame?.into_data() {
+            if data.len() > LONGEST - read.len() {
+                return Err(kube::Error::Service(Box::new(TooLong)));
+            }
+            read.extend_from_slice(&data);
+        }
+    }
+    Ok(read)
+}
+
+/// A value in an answer.
+///
+/// # Errors
+/// That it is none, as one short line.
+pub fn parsed<T: DeserializeOwned>(answer: &[u8]) -> kube::Result<T> {
+    serde_json::from_slice(answer).map_err(|error| {
+        // The words quote the answer.
+        kube::Error::SerdeError(serde_json::Error::custom(short(&error.to_string())))
+    })
+}
+
+/// Whether a call failed since the answer is longer than [`LONGEST`].
+#[must_use]
+pub fn is_too_long(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Service(error) if error.is::<TooLong>())
+}
+
+/// What an answer means that is an error by its code.
+fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
+    let status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
+        // A proxy, for one, answers with a text.
+        Status::failure(String::from_utf8_lossy(body).trim(), "")
+    });
+    let short = Status::failure(&short(&status.message), &short(&status.reason));
+    kube::Error::Api(short.with_code(code.as_u16()).boxed())
 }
 
 /// Where the API server of a kubeconfig is, for people.

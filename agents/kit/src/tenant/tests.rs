@@ -1,0 +1,97 @@
+use std::{
+    convert::Infallible,
+    io,
+    sync::{Arc, Mutex},
+};
+
+use kube::client::Body;
+use serde_json::Value;
+use tracing::Level;
+
+use super::*;
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A server whose answers are all the same; what it logs stands for the libraries between.
+fn server(code: u16, answer: &str) -> Tenant {
+    let answer = answer.to_owned();
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let response = http::Response::builder().status(code);
+        let response = response.body(Body::from(answer.clone().into_bytes()));
+        async move {
+            tracing::error!("failed with status {code}");
+            Ok::<_, Infallible>(response.unwrap())
+        }
+    });
+    Tenant::connected("https://tenant".to_owned(), Client::new(service, "default"))
+}
+
+fn get() -> Request<Vec<u8>> {
+    Request::get("/api/v1/nodes").body(Vec::new()).unwrap()
+}
+
+#[tokio::test]
+async fn no_answer_of_a_tenant_reaches_the_log() {
+    let log = Log::default();
+    let writer = log.clone();
+    let lines = tracing_subscriber::fmt().with_max_level(Level::TRACE);
+    let lines = lines.with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(lines);
+    let long = format!("forged\n{}", "x".repeat(10_000));
+    for (code, answer) in [
+        (200, &*long),
+        (200, r#"{"metadata": "forged\nline"}"#),
+        (200, r#"{"kind": "Status", "status": "forged"}"#),
+        (500, &*long),
+        (
+            403,
+            r#"{"kind": "Status", "message": "forged\nline", "reason": "forged"}"#,
+        ),
+    ] {
+        let error = server(code, answer).call::<Vec<u8>>(Ok(get())).await.unwrap_err();
+        let words = error.to_string();
+        assert!(
+            words.len() < 4 * SHOWN && !words.contains('\n'),
+            "{code}: {words}"
+        );
+    }
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(!log.contains("forged") && !log.contains("failed with"), "{log}");
+}
+
+#[tokio::test]
+async fn an_error_has_the_code_of_the_answer() {
+    for (code, answer, words) in [
+        (403, r#"{"kind": "Status", "code": 200, "message": "no"}"#, "no"),
+        (502, "<html>", "<html>"),
+        (302, "", ""),
+    ] {
+        let error = server(code, answer).call::<Value>(Ok(get())).await.unwrap_err();
+        assert_eq!((apply::code(&error), &*reason(&error)), (Some(code), words));
+        assert!(!is_too_long(&error));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_more_than_its_limit_is_not_read() {
+    let long = format!("{}{{}}", " ".repeat(LONGEST - 2));
+    assert!(server(200, &long).call::<Value>(Ok(get())).await.is_ok());
+    for code in [200, 403] {
+        let error = server(code, &format!(" {long}"))
+            .call::<Value>(Ok(get()))
+            .await
+            .unwrap_err();
+        assert!(is_too_long(&error), "{error}");
+    }
+}
