@@ -185,6 +185,8 @@ struct Cluster {
     last: Option<(Instant, Duration)>,
     /// Something else is wanted than in the last poll.
     is_changed: bool,
+    /// How many polls in a row have failed by what does not pass.
+    refusals: usize,
 }
 
 impl Cluster {
@@ -196,7 +198,21 @@ impl Cluster {
             polls: 0,
             last: None,
             is_changed: false,
+            refusals: 0,
             wanted,
+        }
+    }
+
+    /// A problem of the last poll. A server that starts refuses for a moment what it allows: only what is so twice does not pass.
+    fn lasting(&mut self, problem: Problem) -> Problem {
+        self.refusals = if problem.passes {
+            0
+        } else {
+            self.refusals.saturating_add(1)
+        };
+        Problem {
+            passes: self.refusals < 2,
+            ..problem
         }
     }
 
@@ -315,6 +331,10 @@ impl TenantNodes {
         }
         known.is_polling = false;
         known.last = Some((now, now.saturating_duration_since(began)));
+        let found = found.map_err(|problem| known.lasting(problem));
+        if found.is_ok() {
+            known.refusals = 0;
+        }
         let next = next_report(&known.report, &mut known.preference, wanted, now, found);
         let is_changed = known.report != next;
         known.report = next;

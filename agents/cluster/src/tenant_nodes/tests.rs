@@ -126,8 +126,40 @@ fn a_report_changes_only_when_something_has_changed() {
         passes: false,
         message: "it does not exist".to_owned(),
     };
-    end(100, Err(secret));
+    end(100, Err(secret.clone()));
+    end(105, Err(secret));
     assert_eq!(lasting().as_deref(), Some("it does not exist"));
     end(110, found());
     assert_eq!(lasting(), None);
+}
+
+#[test]
+fn only_a_refusal_that_lasts_does_not_pass() {
+    let nodes = TenantNodes::default();
+    let start = Instant::now();
+    let (cluster, wanted) = (key("tenant", "one"), wanted(&["h1"]));
+    nodes.want(&cluster, Some(wanted.clone()));
+    let refused = || Problem {
+        passes: false,
+        message: "no".to_owned(),
+    };
+    let found = || Found {
+        nodes: Vec::new(),
+        drains: BTreeMap::new(),
+    };
+    for (at, found, passes) in [
+        (0, Err(refused()), Some(true)),
+        (10, Err(refused()), Some(false)),
+        (20, Err(refused()), Some(false)),
+        (30, Ok(found()), None),
+        (40, Err(refused()), Some(true)),
+        (50, Err(silent("x")), Some(true)),
+        (60, Err(refused()), Some(true)),
+        (70, Err(refused()), Some(false)),
+    ] {
+        let now = start + Duration::from_secs(at);
+        nodes.end(&cluster, &wanted, (now, now), found);
+        let problem = nodes.report(&cluster).problem;
+        assert_eq!(problem.map(|problem| problem.passes), passes, "{at}");
+    }
 }
