@@ -67,6 +67,9 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
     }
     if let Some(actions) = &plan.hosts {
         let released = act_on_hosts((&plan.cluster, actions), context, &mut outcomes).await;
+        for released in &released {
+            outcomes.released(released.release.host(), &plan.nodes_left);
+        }
         if let Err(error) = confirm(plan, released, context).await {
             outcomes.error.get_or_insert(error);
         }

@@ -7,7 +7,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use api::{Cluster, ClusterApiCluster, MemberState, SIPCluster};
 use k8s_openapi::jiff::Timestamp;
-use kit::{events::EventReason, placement::Member};
+use kit::{
+    events::EventReason,
+    placement::{HostId, Member},
+};
 use kube::{Resource as _, ResourceExt as _};
 
 use super::{
@@ -35,8 +38,8 @@ pub(super) struct Draining {
     pub(super) wanted: Option<Wanted>,
     /// When a wait is over.
     pub(super) requeue: Option<Duration>,
-    /// Hosts that go without their Node drained and deleted.
-    pub(super) events: Vec<Event>,
+    /// Hosts that go without their Node drained and deleted, if they are released now.
+    pub(super) left: Vec<(HostId, Event)>,
 }
 
 /// What is known of a member that leaves.
@@ -79,12 +82,12 @@ pub(super) fn plan(
         return Draining {
             wanted: None,
             requeue: None,
-            events: Vec::new(),
+            left: Vec::new(),
         };
     };
     let Nodes { report, drain_for } = &holding.nodes;
     let among = holding.placement.members();
-    let (mut wanted, mut waits, mut events) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut wanted, mut waits, mut left) = (Vec::new(), Vec::new(), Vec::new());
     for assessed in members.iter_mut() {
         // The host itself stays in the cluster.
         if assessed.is_former || is_succeeded(assessed.member, among) {
@@ -108,7 +111,7 @@ pub(super) fn plan(
                 }
                 Wait::Over(why) => {
                     let note = format!("{} is released though {why}", member.host());
-                    events.push(Event::new(EventReason::NodeLeft, note));
+                    left.push((member.host().clone(), Event::new(EventReason::NodeLeft, note)));
                 }
             }
             judged.action
@@ -133,7 +136,7 @@ pub(super) fn plan(
             known: known(object),
         }),
         requeue: waits.into_iter().min(),
-        events,
+        left,
     }
 }
 
