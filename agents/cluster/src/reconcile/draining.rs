@@ -34,7 +34,7 @@ const CLUSTER_API: [&str; 2] = ["infrastructure.cluster.x-k8s.io", "metal3.io"];
 /// What of a pass concerns Nodes.
 #[derive(Debug)]
 pub(super) struct Draining {
-    /// What is wanted of them; `None` where the spec names no kubeconfig.
+    /// What is wanted of them; `None` where the spec names no kubeconfig, or no Node could be a member's.
     pub(super) wanted: Option<Wanted>,
     /// When a wait is over.
     pub(super) requeue: Option<Duration>,
@@ -127,20 +127,25 @@ pub(super) fn plan(
             .map(String::as_str),
         cluster.name(),
     );
+    let known = object
+        .status
+        .as_ref()
+        .and_then(|status| status.tenant_nodes.clone());
     Draining {
-        wanted: Some(Wanted {
+        // Of a cluster without members no Node means anything.
+        wanted: (!wanted.is_empty()).then(|| Wanted {
             object: object.object_ref(&()),
             cluster_api: served.name().to_owned(),
             secret: secret.to_owned(),
             members: wanted,
-            known: known(object),
+            known: known.unwrap_or_default(),
         }),
         requeue: waits.into_iter().min(),
         left,
     }
 }
 
-/// The status of a cluster of which polls have shown this; `None`: the spec names no kubeconfig.
+/// The status of a cluster of which polls have shown this; `None`: nothing is wanted of its Nodes.
 pub(super) fn tenant_nodes(
     object: &SIPCluster,
     wanted: Option<&Wanted>,
@@ -158,11 +163,6 @@ pub(super) fn tenant_nodes(
         problem: report.lasting_problem.clone(),
         not_preferred: report.not_preferred.clone(),
     })
-}
-
-fn known(object: &SIPCluster) -> Vec<api::NotPreferred> {
-    let nodes = object.status.iter().flat_map(|status| &status.tenant_nodes);
-    nodes.flat_map(|nodes| nodes.not_preferred.clone()).collect()
 }
 
 fn want(member: &Member, action: Action) -> WantedMember {

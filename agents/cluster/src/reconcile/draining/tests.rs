@@ -332,6 +332,15 @@ fn without_a_kubeconfig_nothing_is_wanted() {
 }
 
 #[test]
+fn without_members_nothing_is_wanted() {
+    let object = object(1_000);
+    let parsed = Cluster::parse(&object).unwrap();
+    let holding = holding(vec![], true, vec![]);
+    let planned = plan(&object, &parsed, (&holding, &mut []), Timestamp::now());
+    assert!(planned.wanted.is_none());
+}
+
+#[test]
 fn the_status_stays_until_a_poll_has_ended() {
     let object = object(0);
     let parsed = Cluster::parse(&object).unwrap();
@@ -340,7 +349,7 @@ fn the_status_stays_until_a_poll_has_ended() {
     let wanted = plan(&object, &parsed, (&holding, &mut members), Timestamp::now())
         .wanted
         .unwrap();
-    let known = wanted.known.clone();
+    let known = wanted.known.not_preferred.clone();
     assert_eq!(known[0].node, "w-2");
     let key = ObjectKey::for_object(&object);
     assert_eq!((&*key.namespace, &*wanted.secret), ("tenant", "one-kubeconfig"));
