@@ -128,6 +128,7 @@ impl Cluster {
             lasting_problem: self.problem.found(now, problem),
             not_preferred: listed.members,
             drains,
+            deletions: BTreeMap::new(),
         }
     }
 
@@ -145,6 +146,7 @@ impl Cluster {
             lasting_problem: self.problem.found(now, Some(message.clone())),
             not_preferred: listed.map_or_else(|| before.clone(), |listed| listed.members),
             drains: BTreeMap::new(),
+            deletions: BTreeMap::new(),
             problem: Some(Problem { passes, message }),
         }
     }

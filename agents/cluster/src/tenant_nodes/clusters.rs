@@ -11,7 +11,7 @@ use std::{
 
 use kit::placement::ObjectKey;
 
-use super::{Problem, Report, Wanted, cluster::Cluster, poll::Found};
+use super::{Problem, Report, Wanted, cluster::Cluster, deletions::Deletions, poll::Found};
 
 /// Pause after a poll at which nobody wants a cluster any more.
 const FORGOTTEN: Duration = Duration::from_secs(10);
@@ -42,6 +42,7 @@ struct Entry {
     cluster: Option<Cluster>,
     /// Since when it is wanted.
     since: Instant,
+    deletions: Deletions,
     is_polling: bool,
     /// When the last poll has ended, and how long it took.
     last: Option<(Instant, Duration)>,
@@ -52,6 +53,7 @@ impl Entry {
         Self {
             cluster: None,
             since: now,
+            deletions: Deletions::default(),
             is_polling: false,
             last: None,
         }
@@ -67,6 +69,7 @@ impl Entry {
 
     fn forget(&mut self) {
         self.cluster = None;
+        self.deletions = Deletions::default();
     }
 
     /// Whether it has to be known still: because it is wanted, or so that it is not polled sooner when it is wanted again.
@@ -81,6 +84,7 @@ impl Clusters {
     pub(super) fn want(&mut self, key: &ObjectKey, wanted: Wanted, now: Instant) -> bool {
         let entries = &mut self.entries;
         let entry = entries.entry(key.clone()).or_insert_with(|| Entry::new(now));
+        entry.deletions.want(&wanted.members, now);
         match &mut entry.cluster {
             Some(cluster) if cluster.is_of(&wanted) => cluster.want(wanted),
             Some(_) | None => {
@@ -99,10 +103,14 @@ impl Clusters {
         }
     }
 
-    /// What is known of a cluster.
-    pub(super) fn report(&self, key: &ObjectKey) -> Report {
-        let cluster = self.entries.get(key).and_then(|entry| entry.cluster.as_ref());
-        cluster.map_or_else(Report::default, |cluster| cluster.report().clone())
+    /// What is known of a cluster now.
+    pub(super) fn report(&self, key: &ObjectKey, now: Instant) -> Report {
+        let entry = self.entries.get(key);
+        let known = entry.and_then(|entry| Some((entry, entry.cluster.as_ref()?)));
+        known.map_or_else(Report::default, |(entry, cluster)| Report {
+            deletions: entry.deletions.left(now),
+            ..cluster.report().clone()
+        })
     }
 
     /// The clusters to poll now, with what is wanted of each, and when the next one is due. At most `free` of them, and of each namespace
@@ -172,7 +180,8 @@ impl Clusters {
         let Some(cluster) = same.filter(|cluster| cluster.generation() == begun.generation) else {
             return false;
         };
-        cluster.end(&begun.wanted, now, found)
+        let is_tried = entry.deletions.end(&begun.wanted, began, &found);
+        cluster.end(&begun.wanted, now, found) || is_tried
     }
 
     /// A poll does not take place, since there is no such cluster any more.

@@ -10,6 +10,7 @@
 //! | `matching` | which Node runs on which host; pure |
 //! | `preference` | which members are not preferred; pure |
 //! | `lasting` | which problem the status states; pure |
+//! | `deletions` | for how long hosts wait for the deletion of their Nodes; pure |
 //! | `cluster` | what is known of one cluster; pure |
 //! | `clusters` | which clusters are polled when; pure |
 //! | `eviction` | what happens to the pods of a Node that is drained; pure |
@@ -19,6 +20,7 @@
 
 mod cluster;
 mod clusters;
+mod deletions;
 mod eviction;
 mod lasting;
 mod matching;
@@ -46,6 +48,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kit::placement::{HostId, ObjectKey};
 use tokio::sync::Notify;
 
+pub use self::deletions::LONGEST as LONGEST_DELETION;
 use self::{
     clusters::{Begun, Clusters},
     poll::Found,
@@ -154,6 +157,8 @@ pub struct Report {
     pub not_preferred: Vec<NotPreferred>,
     /// By the uid of the host, of those whose Nodes the last poll was to drain or delete.
     pub drains: BTreeMap<String, Drain>,
+    /// By the uid of the host, where the deletion of its Node is wanted: for how long the host still waits for it.
+    pub deletions: BTreeMap<String, Duration>,
 }
 
 /// What is wanted, and what was found. Cheap to clone.
@@ -179,10 +184,10 @@ impl TenantNodes {
         }
     }
 
-    /// What is known of a cluster.
+    /// What is known of a cluster now.
     #[must_use]
-    pub fn report(&self, cluster: &ObjectKey) -> Report {
-        self.lock().report(cluster)
+    pub fn report(&self, cluster: &ObjectKey, now: Instant) -> Report {
+        self.lock().report(cluster, now)
     }
 
     /// See [`Clusters::begin`].

@@ -79,8 +79,8 @@ impl Scene {
         self.end(&self.one(seconds), (seconds, seconds), found)
     }
 
-    fn report(&self, key: &ObjectKey) -> Report {
-        self.nodes.report(key)
+    fn report(&self, seconds: u64, key: &ObjectKey) -> Report {
+        self.nodes.report(key, self.at(seconds))
     }
 }
 
@@ -130,7 +130,7 @@ fn what_is_forgotten_keeps_its_share_and_its_rest() {
     }
     // What the first Secret gave says nothing of another one.
     assert!(!scene.end(&first, (0, 15), Ok(found(&[("uid-h1", Drain::NoNode)]))));
-    assert_eq!(scene.report(&cluster), Report::default());
+    assert_eq!(scene.report(15, &cluster), Report::default());
     // It took 15 s, and so it rests for 135 s.
     scene.nodes.want(&cluster, None, scene.at(16));
     assert_eq!(scene.begin(20), (vec![], None));
@@ -206,12 +206,60 @@ fn a_drain_to_which_no_poll_came_is_as_it_was() {
         ("uid-h1".to_owned(), drained),
         ("uid-h2".to_owned(), Drain::NoNode),
     ];
-    assert_eq!(scene.report(&cluster).drains, expected.into());
+    assert_eq!(scene.report(10, &cluster).drains, expected.into());
     scene.poll(20, Err(silent("x")));
     assert!(
-        scene.report(&cluster).drains.is_empty(),
+        scene.report(20, &cluster).drains.is_empty(),
         "nothing is known any more"
     );
+}
+
+#[test]
+fn a_deletion_has_its_time_from_when_it_is_tried() {
+    let scene = Scene::new();
+    let cluster = key("tenant", "one");
+    let wanted = |action| {
+        let mut wanted = wanted(&["h1", "h2"]);
+        for member in &mut wanted.members {
+            member.action = action;
+        }
+        wanted
+    };
+    let left = |seconds| {
+        let left = scene.report(seconds, &cluster).deletions;
+        let of = |uid: &str| left.get(uid).map(Duration::as_secs);
+        (of("uid-h1"), of("uid-h2"))
+    };
+    scene.want(0, &cluster, wanted(Action::Drain));
+    let begun = scene.one(0);
+    assert_eq!(left(1), (None, None));
+    scene.want(1, &cluster, wanted(Action::Delete));
+    assert_eq!(left(1), (Some(180), Some(180)));
+    // That poll was to drain it.
+    scene.end(&begun, (0, 2), Ok(found(&[("uid-h1", Drain::NoNode)])));
+    assert_eq!(left(2), (Some(179), Some(179)));
+    // This one came to one of them, and is told at once.
+    let begun = scene.one(20);
+    let drained = Drain::Drained { node: "a".to_owned() };
+    assert!(scene.end(&begun, (20, 21), Ok(found(&[("uid-h1", drained.clone())]))));
+    assert_eq!(left(21), (Some(29), Some(160)));
+    scene.want(25, &cluster, wanted(Action::Delete));
+    // Whatever fails, the deletion was tried.
+    scene.poll(35, Err(silent("x")));
+    assert_eq!(left(40), (Some(10), Some(25)));
+    assert_eq!(left(50), (Some(0), Some(15)));
+    // Another Secret does not prolong it.
+    let other = Wanted {
+        secret: "other".to_owned(),
+        ..wanted(Action::Delete)
+    };
+    scene.want(50, &cluster, other);
+    assert_eq!(left(50), (Some(0), Some(15)));
+    // It was in use meanwhile.
+    scene.want(60, &cluster, wanted(Action::Drain));
+    scene.want(70, &cluster, wanted(Action::Delete));
+    assert_eq!(left(70), (Some(180), Some(180)));
+    assert_eq!(left(249), (Some(1), Some(1)), "no poll came");
 }
 
 #[test]
@@ -220,7 +268,7 @@ fn a_report_changes_only_when_something_has_changed() {
     let cluster = key("tenant", "one");
     scene.want(0, &cluster, wanted(&["h1"]));
     assert!(scene.poll(0, Ok(found(&[]))) && !scene.poll(10, Ok(found(&[]))));
-    let lasting = |_| scene.report(&cluster).lasting_problem;
+    let lasting = |seconds| scene.report(seconds, &cluster).lasting_problem;
     // It answers in turns.
     for now in [20, 40, 60] {
         assert!(scene.poll(now, Err(missing())));
@@ -262,8 +310,8 @@ fn what_the_status_has_counts_until_polls_show_more() {
         ..wanted(&["h1", "h2"])
     };
     scene.want(0, &cluster, wanted);
-    let has = |_: u64| {
-        let report = scene.report(&cluster);
+    let has = |seconds| {
+        let report = scene.report(seconds, &cluster);
         let status = api::TenantNodes {
             problem: report.lasting_problem,
             not_preferred: report.not_preferred,
@@ -286,7 +334,7 @@ fn a_problem_is_as_long_as_a_status_may_have_it() {
     for now in (0..=60).step_by(10) {
         scene.poll(now, Err(silent(&long)));
     }
-    let report = scene.report(&cluster);
+    let report = scene.report(60, &cluster);
     let problem = report.problem.unwrap().message;
     assert_eq!(problem.len(), api::TenantNodes::LONGEST_PROBLEM);
     assert_eq!(report.lasting_problem, Some(problem));

@@ -49,6 +49,14 @@ fn report(drain: Option<Drain>, problem: Option<bool>) -> Report {
     }
 }
 
+/// The same where the host waits so many seconds more for the deletion of its Node.
+fn deleted(left: u64, report: Report) -> Report {
+    Report {
+        deletions: [("uid-h1".to_owned(), Duration::from_secs(left))].into(),
+        ..report
+    }
+}
+
 fn leaving(host: Value) -> Vec<Value> {
     vec![host, labelled(crate::fixtures::host("h2"), "one", "Worker")]
 }
@@ -169,7 +177,7 @@ fn a_host_waits_for_its_node() {
             None,
             Action::Delete,
             Some("not deleted yet"),
-            Some(620),
+            Some(590),
             0,
         ),
         (
@@ -207,8 +215,38 @@ fn a_host_waits_for_its_node() {
 }
 
 #[test]
-fn the_wait_for_a_node_ends_after_the_stated_time() {
+fn a_deletion_is_tried_however_long_the_host_was_leaving() {
     check([
+        (
+            "no pod is left",
+            599,
+            Some(drained()),
+            None,
+            Action::Delete,
+            Some("its Node w-1 is drained and not deleted yet"),
+            Some(180),
+            0,
+        ),
+        (
+            "it was in use for longer than the whole wait",
+            10_000,
+            Some(drained()),
+            None,
+            Action::Delete,
+            Some("its Node w-1 is drained and not deleted yet"),
+            Some(180),
+            0,
+        ),
+        (
+            "pods were left for the whole time",
+            600,
+            Some(draining()),
+            None,
+            Action::Delete,
+            Some("drained for 600 s, and is not deleted yet: 2 pods are left"),
+            Some(180),
+            0,
+        ),
         (
             "the server is silent",
             599,
@@ -224,42 +262,52 @@ fn the_wait_for_a_node_ends_after_the_stated_time() {
             600,
             None,
             Some(true),
-            Action::Drain,
-            None,
-            None,
-            1,
-        ),
-        (
-            "pods were left for the whole time",
-            600,
-            Some(draining()),
-            None,
             Action::Delete,
-            Some("drained for 600 s, and is not deleted yet: 2 pods are left"),
-            Some(30),
+            Some("cannot be deleted now: so not"),
+            Some(180),
             0,
         ),
-        (
-            "it could not be deleted",
-            630,
-            Some(draining()),
-            None,
-            Action::Delete,
-            None,
-            None,
-            1,
-        ),
-        (
-            "nor when it was drained",
-            630,
-            Some(drained()),
-            None,
-            Action::Delete,
-            None,
-            None,
-            1,
-        ),
     ]);
+    // The agent starts again.
+    let hosts = leaving(labelled(host("h1"), "one", "Worker"));
+    let outcome = after(700, hosts, true, Report::default());
+    assert_eq!((outcome.action, outcome.left), (Action::Delete, 0));
+    assert_eq!(outcome.waits.as_deref(), Some("its Node is to be deleted"));
+}
+
+#[test]
+fn the_wait_for_a_node_ends_after_the_stated_time() {
+    // For how long it is leaving, for how long it waits for the deletion, and what is left of the whole wait.
+    for (seconds, deletion, expected) in [
+        (10, 30, Some(590)),
+        (10, 0, Some(590)),
+        (590, 30, Some(30)),
+        (599, 0, Some(1)),
+        (600, 0, None),
+        (10_000, 1, Some(1)),
+        (10_000, 0, None),
+    ] {
+        let hosts = leaving(labelled(host("h1"), "one", "Worker"));
+        let report = deleted(deletion, report(Some(drained()), None));
+        let outcome = after(seconds, hosts, true, report);
+        let what = format!("after {seconds} s, {deletion} s for the deletion");
+        assert_eq!(outcome.action, Action::Delete, "{what}");
+        assert_eq!(outcome.requeue, expected.map(Duration::from_secs), "{what}");
+        assert_eq!(outcome.waits.is_some(), expected.is_some(), "{what}");
+        assert_eq!(outcome.left, usize::from(expected.is_none()), "{what}");
+    }
+    for known in [
+        report(Some(draining()), None),
+        report(None, Some(true)),
+        report(None, None),
+    ] {
+        let hosts = leaving(labelled(host("h1"), "one", "Worker"));
+        let outcome = after(600, hosts, true, deleted(0, known));
+        assert_eq!(
+            (outcome.action, outcome.waits, outcome.left),
+            (Action::Delete, None, 1)
+        );
+    }
 }
 
 #[test]
