@@ -204,6 +204,13 @@ pub struct TenantNodes {
     pub not_preferred: Vec<NotPreferred>,
 }
 
+impl TenantNodes {
+    /// Most members that `notPreferred` has.
+    pub const MOST_NOT_PREFERRED: usize = 64;
+    /// Longest `problem`, in bytes.
+    pub const LONGEST_PROBLEM: usize = 1024;
+}
+
 /// A member whose Node is not ready.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

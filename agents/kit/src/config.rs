@@ -79,9 +79,9 @@ struct File {
     /// Trust domain of the certificates, such as `sip.example`.
     trust_domain: String,
     scheduler: SchedulerSection,
-    /// Namespaces with BareMetalHosts and the Secrets of their networkData. Each needs the kustomization `deploy/agents/host-namespace`.
+    /// Namespaces with `BareMetalHost`s and the Secrets of their networkData. Each needs the kustomization `deploy/agents/host-namespace`.
     host_namespaces: BTreeSet<String>,
-    /// Sections of `spec.services` that no agent of this site serves. A SIPCluster with one of them becomes `Ready` without it, and the
+    /// Sections of `spec.services` that no agent of this site serves. A `SIPCluster` with one of them becomes `Ready` without it, and the
     /// condition `ServicesSkipped` names it.
     #[serde(default)]
     not_installed: BTreeSet<Section>,

@@ -9,6 +9,7 @@
 //! | [`conditions`] | conditions that change only when something changed |
 //! | [`election`] | a Lease, so that of several replicas one acts |
 //! | [`events`] | Kubernetes Events, for what a person would want to know |
+//! | [`message`] | texts for people, without control characters and not too long |
 //! | [`metrics`] | what every agent counts |
 //! | [`followed`] | one object that a program follows |
 //! | [`whole_file`] | files that are replaced as a whole |
@@ -29,7 +30,7 @@ pub mod election;
 pub mod events;
 pub mod followed;
 pub mod load_balancers;
-mod message;
+pub mod message;
 pub mod metrics;
 pub mod placement;
 pub mod pod_http;

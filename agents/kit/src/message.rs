@@ -2,7 +2,8 @@
 //! many of them.
 
 /// The text without control characters other than line breaks, since terminals act on them, and with so many bytes at most.
-pub(crate) fn readable(text: &str, most: usize) -> String {
+#[must_use]
+pub fn readable(text: &str, most: usize) -> String {
     let mut text = text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
     if text.len() > most {
         text.truncate(text.floor_char_boundary(most.saturating_sub('…'.len_utf8())));

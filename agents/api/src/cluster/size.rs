@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::service::{Exposure, Parsed, Service};
 use crate::fault::Fault;
 use crate::sip_cluster::{SIPCluster, Services};
+use crate::status::TenantNodes;
 
 /// The most bytes besides the members; the members have the other 508 KiB then.
 const MOST: usize = 1 << 20;
@@ -30,6 +31,15 @@ const HOST_NAME: usize = 253;
 const HOST_KEYS: usize = 4 << 10;
 /// The most bytes that issuer, client and CA certificates of an identity provider may take in the status: see [`stored`].
 pub const PROVIDER: usize = 16 << 10;
+
+/// The same of an entry of `status.tenantNodes.notPreferred`.
+const NOT_PREFERRED: usize = 240;
+/// What such an entry has of others' choice: namespace, name and uid of the host, name of the Node, and a reason. Its managed fields have
+/// the first two again.
+const NAMES: usize = 2 * (63 + 253) + 64 + 253 + 64;
+/// The most bytes of `status.tenantNodes`, with every character of the problem escaped.
+const TENANT_NODES: usize =
+    TenantNodes::MOST_NOT_PREFERRED * (NOT_PREFERRED + NAMES) + 6 * TenantNodes::LONGEST_PROBLEM;
 
 /// One part of an object.
 struct Part {
@@ -85,6 +95,15 @@ fn parts(object: &SIPCluster, parsed: &Parsed) -> Vec<Part> {
     else {
         return parts;
     };
+    let mut providers = parsed.auth.iter();
+    let is_named = providers.any(|entry| entry.provider().kubeconfig_secret().is_some())
+        || parsed
+            .jump_hosts
+            .iter()
+            .any(|entry| entry.kubeconfig_secret().is_some());
+    if is_named {
+        parts.push(part("status.tenantNodes", TENANT_NODES));
+    }
     let entries = load_balancer_control_plane.iter().flatten();
     for (index, (entry, parsed)) in entries.zip(&parsed.load_balancers_control_plane).enumerate() {
         let path = format!("spec.services.loadBalancerControlPlane[{index}]");
@@ -172,8 +191,9 @@ impl Write for Count {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{FIXED, MOST, RESERVED, stored};
+    use super::{FIXED, MOST, RESERVED, TENANT_NODES, stored};
     use crate::fixtures::{faults, parse, sample, sample_with};
+    use crate::status::{NotPreferred, TenantNodes};
 
     /// A line of `authorized_keys` with an RSA key of 4,096 bits.
     fn rsa_key(number: usize) -> String {
@@ -246,8 +266,50 @@ mod tests {
                 range(end),
             ))
         };
-        assert_eq!(with(31_099), Ok(0));
+        assert_eq!(with(31_029), Ok(0));
         assert!(with(31_999).unwrap() > 256 << 10);
+    }
+
+    #[test]
+    fn a_kubeconfig_counts_with_what_is_known_of_nodes() {
+        let named = sample_with("/services/jumpHost/0/kubeconfigSecret", json!("one-kubeconfig"));
+        let count = |mut object: Value, note: usize| {
+            object["metadata"]["annotations"] = json!({ "a": "x".repeat(note) });
+            declared(object).unwrap()
+        };
+        let mut bare = named.clone();
+        bare["spec"]["services"]["jumpHost"][0]
+            .as_object_mut()
+            .unwrap()
+            .remove("kubeconfigSecret");
+        bare["spec"]["services"].as_object_mut().unwrap().remove("auth");
+        assert_eq!(count(bare, 60 << 10), 0);
+        assert!(count(named, 60 << 10) > 0);
+
+        let entry = NotPreferred {
+            namespace: "s".repeat(63),
+            name: "n".repeat(253),
+            uid: "u".repeat(64),
+            node: "o".repeat(253),
+            reason: "r".repeat(64),
+        };
+        let key = format!(
+            r#"k:{{"namespace":"{}","name":"{}"}}"#,
+            entry.namespace, entry.name
+        );
+        let fields =
+            json!({".": {}, "f:name": {}, "f:namespace": {}, "f:node": {}, "f:reason": {}, "f:uid": {}});
+        let managed = stored(&json!({ key: fields }));
+        let nodes = TenantNodes {
+            problem: Some("<".repeat(TenantNodes::LONGEST_PROBLEM)),
+            not_preferred: vec![entry; TenantNodes::MOST_NOT_PREFERRED],
+        };
+        let bytes = stored(&nodes) + managed * nodes.not_preferred.len();
+        assert!(
+            bytes <= TENANT_NODES,
+            "{bytes} bytes are more than {TENANT_NODES}"
+        );
+        assert!(bytes * 10 > TENANT_NODES * 9, "{bytes} bytes are far less");
     }
 
     #[test]

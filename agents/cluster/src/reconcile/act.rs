@@ -49,10 +49,14 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
     }
     match &plan.nodes {
         NodesAction::Unchanged => {}
-        NodesAction::Want(wanted) => context
+        NodesAction::Want(wanted) => {
+            context
+                .tenant_nodes
+                .want(plan.cluster.key(), Some((**wanted).clone()), Instant::now());
+        }
+        NodesAction::Forget => context
             .tenant_nodes
-            .want(plan.cluster.key(), Some((**wanted).clone())),
-        NodesAction::Forget => context.tenant_nodes.want(plan.cluster.key(), None),
+            .want(plan.cluster.key(), None, Instant::now()),
     }
     let mut outcomes = Outcomes::default();
     if let (Some(object), Some(action)) = (object, plan.finalizer) {
@@ -67,6 +71,9 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
     }
     if let Some(actions) = &plan.hosts {
         let released = act_on_hosts((&plan.cluster, actions), context, &mut outcomes).await;
+        for released in &released {
+            outcomes.released(released.release.host(), &plan.nodes_left);
+        }
         if let Err(error) = confirm(plan, released, context).await {
             outcomes.error.get_or_insert(error);
         }

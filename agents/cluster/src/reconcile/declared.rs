@@ -43,7 +43,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
     let Draining {
         wanted: nodes,
         requeue: node_waits,
-        events: nodes_left,
+        left: nodes_left,
     } = draining::plan(object, cluster, (holding, &mut members), *now);
     let is_held = status::holds(object, placement);
     let (gating, skipped) = services::sections(cluster, not_installed);
@@ -96,10 +96,8 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
             .chain(node_waits)
             .chain(scaling.pause)
             .min(),
-        notices: unreadable
-            .into_iter()
-            .chain(nodes_left.into_iter().filter(|_| is_held))
-            .collect(),
+        notices: unreadable,
+        nodes_left,
         ..Plan::nothing(placement.cluster().clone())
     }
 }

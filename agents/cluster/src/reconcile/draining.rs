@@ -7,7 +7,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use api::{Cluster, ClusterApiCluster, MemberState, SIPCluster};
 use k8s_openapi::jiff::Timestamp;
-use kit::{events::EventReason, placement::Member};
+use kit::{
+    events::EventReason,
+    placement::{HostId, Member},
+};
 use kube::{Resource as _, ResourceExt as _};
 
 use super::{
@@ -20,23 +23,21 @@ use super::{
 };
 use crate::{
     inventory::{ObservedHost, SipLabels},
-    tenant_nodes::{Action, Drain, Problem, Report, Wanted, WantedMember},
+    tenant_nodes::{Action, Drain, LONGEST_DELETION, Problem, Report, Wanted, WantedMember},
 };
 
-/// How much longer than for a drain a host waits for the deletion of its Node.
-const DELETION: Duration = Duration::from_secs(30);
 /// Groups of the kinds by which Cluster API uses a host: a `HostClaim` may lead to a Machine.
 const CLUSTER_API: [&str; 2] = ["infrastructure.cluster.x-k8s.io", "metal3.io"];
 
 /// What of a pass concerns Nodes.
 #[derive(Debug)]
 pub(super) struct Draining {
-    /// What is wanted of them; `None` where the spec names no kubeconfig.
+    /// What is wanted of them; `None` where the spec names no kubeconfig, or no Node could be a member's.
     pub(super) wanted: Option<Wanted>,
     /// When a wait is over.
     pub(super) requeue: Option<Duration>,
-    /// Hosts that go without their Node drained and deleted.
-    pub(super) events: Vec<Event>,
+    /// Hosts that go without their Node drained and deleted, if they are released now.
+    pub(super) left: Vec<(HostId, Event)>,
 }
 
 /// What is known of a member that leaves.
@@ -49,6 +50,8 @@ struct Leaving<'a> {
     /// For how long it has been leaving; `None` where that is not known.
     waited: Option<Duration>,
     drain_for: Duration,
+    /// For how long it still waits for the deletion of its Node, once that is wanted.
+    deletion: Duration,
 }
 
 /// What is done to the Node of a member that leaves, and what the host waits for.
@@ -79,12 +82,12 @@ pub(super) fn plan(
         return Draining {
             wanted: None,
             requeue: None,
-            events: Vec::new(),
+            left: Vec::new(),
         };
     };
     let Nodes { report, drain_for } = &holding.nodes;
     let among = holding.placement.members();
-    let (mut wanted, mut waits, mut events) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut wanted, mut waits, mut left) = (Vec::new(), Vec::new(), Vec::new());
     for assessed in members.iter_mut() {
         // The host itself stays in the cluster.
         if assessed.is_former || is_succeeded(assessed.member, among) {
@@ -99,6 +102,7 @@ pub(super) fn plan(
                 problem: report.problem.as_ref(),
                 waited: waited(object, member, now),
                 drain_for: *drain_for,
+                deletion: report.deletions.get(uid).copied().unwrap_or(LONGEST_DELETION),
             });
             match judged.wait {
                 Wait::No => {}
@@ -108,7 +112,7 @@ pub(super) fn plan(
                 }
                 Wait::Over(why) => {
                     let note = format!("{} is released though {why}", member.host());
-                    events.push(Event::new(EventReason::NodeLeft, note));
+                    left.push((member.host().clone(), Event::new(EventReason::NodeLeft, note)));
                 }
             }
             judged.action
@@ -124,20 +128,25 @@ pub(super) fn plan(
             .map(String::as_str),
         cluster.name(),
     );
+    let known = object
+        .status
+        .as_ref()
+        .and_then(|status| status.tenant_nodes.clone());
     Draining {
-        wanted: Some(Wanted {
+        // Of a cluster without members no Node means anything.
+        wanted: (!wanted.is_empty()).then(|| Wanted {
             object: object.object_ref(&()),
             cluster_api: served.name().to_owned(),
             secret: secret.to_owned(),
             members: wanted,
-            known: known(object),
+            known: known.unwrap_or_default(),
         }),
         requeue: waits.into_iter().min(),
-        events,
+        left,
     }
 }
 
-/// The status of a cluster of which polls have shown this; `None`: the spec names no kubeconfig.
+/// The status of a cluster of which polls have shown this; `None`: nothing is wanted of its Nodes.
 pub(super) fn tenant_nodes(
     object: &SIPCluster,
     wanted: Option<&Wanted>,
@@ -155,11 +164,6 @@ pub(super) fn tenant_nodes(
         problem: report.lasting_problem.clone(),
         not_preferred: report.not_preferred.clone(),
     })
-}
-
-fn known(object: &SIPCluster) -> Vec<api::NotPreferred> {
-    let nodes = object.status.iter().flat_map(|status| &status.tenant_nodes);
-    nodes.flat_map(|nodes| nodes.not_preferred.clone()).collect()
 }
 
 fn want(member: &Member, action: Action) -> WantedMember {
@@ -185,10 +189,11 @@ fn judge(leaving: Leaving<'_>) -> Judged {
     let Leaving {
         assessment,
         host,
-        drain,
+        drain: drain_of_node,
         problem,
         waited,
         drain_for,
+        deletion,
     } = leaving;
     let go = |action| Judged {
         action,
@@ -215,51 +220,50 @@ fn judge(leaving: Leaving<'_>) -> Judged {
         | Assessment::NodeDrains(_)
         | Assessment::Unwritable => return go(Action::Leave),
     }
-    let wait_until = |end: Duration, action, why: String| Judged {
-        action,
-        wait: match end.checked_sub(waited) {
-            Some(left) if !left.is_zero() => Wait::For(why, left),
-            Some(_) | None => Wait::Over(why),
-        },
+    let drain = |why| Judged {
+        action: Action::Drain,
+        wait: Wait::For(why, drain_for.saturating_sub(waited)),
+    };
+    let delete = |why| {
+        let left = drain_for.saturating_sub(waited).max(deletion);
+        Judged {
+            action: Action::Delete,
+            wait: if left.is_zero() {
+                Wait::Over(why)
+            } else {
+                Wait::For(why, left)
+            },
+        }
     };
     let is_over = waited >= drain_for;
     let seconds = drain_for.as_secs();
-    match (drain, problem) {
+    match (drain_of_node, problem) {
         // Of a problem that nobody but a person changes, the status has the words.
         (Some(Drain::NoNode | Drain::ClusterApi), _) | (None, Some(Problem { passes: false, .. })) => {
             go(Action::Drain)
         }
         (Some(Drain::Drained { node }), _) => {
-            let why = format!("its Node {node} is drained and not deleted yet");
-            wait_until(drain_for + DELETION, Action::Delete, why)
+            delete(format!("its Node {node} is drained and not deleted yet"))
         }
-        (Some(Drain::Draining { node, left }), _) if is_over => {
-            let why = format!("its Node {node} was drained for {seconds} s, and is not deleted yet: {left}");
-            wait_until(drain_for + DELETION, Action::Delete, why)
+        (Some(Drain::Draining { node, left }), _) if is_over => delete(format!(
+            "its Node {node} was drained for {seconds} s, and is not deleted yet: {left}"
+        )),
+        (Some(Drain::Draining { node, left }), _) => {
+            drain(format!("its Node {node} is being drained: {left}"))
         }
-        (Some(Drain::Draining { node, left }), _) => wait_until(
-            drain_for,
-            Action::Drain,
-            format!("its Node {node} is being drained: {left}"),
-        ),
         (Some(Drain::Refused { node, why }), _) => Judged {
             action: Action::Drain,
             wait: Wait::Over(format!(
                 "the tenant's API server refuses to drain its Node {node}: {why}"
             )),
         },
-        (
-            None,
-            Some(Problem {
-                passes: true,
-                message,
-            }),
-        ) => wait_until(
-            drain_for,
-            Action::Drain,
-            format!("its Node cannot be drained now: {message}"),
-        ),
-        (None, None) => wait_until(drain_for, Action::Drain, "its Node is to be drained".to_owned()),
+        (None, Some(Problem { message, .. })) if is_over => {
+            delete(format!("its Node cannot be deleted now: {message}"))
+        }
+        (None, Some(Problem { message, .. })) => drain(format!("its Node cannot be drained now: {message}")),
+        // No poll has come to it since this process began.
+        (None, None) if is_over => delete("its Node is to be deleted".to_owned()),
+        (None, None) => drain("its Node is to be drained".to_owned()),
     }
 }
 

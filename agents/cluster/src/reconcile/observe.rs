@@ -3,6 +3,7 @@
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
+    time::Instant,
 };
 
 use api::{Cluster, ClusterApiCluster, FINALIZER, SIPCluster};
@@ -174,7 +175,9 @@ fn holding(placement: Placement, cluster_api: Option<ClusterApiCluster>, context
         }
     }
     let nodes = Nodes {
-        report: context.tenant_nodes.report(placement.cluster().key()),
+        report: context
+            .tenant_nodes
+            .report(placement.cluster().key(), Instant::now()),
         drain_for: context.drain_for,
     };
     Holding {

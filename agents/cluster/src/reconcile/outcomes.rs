@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use api::conditions::Reason;
-use kit::placement::ObjectKey;
+use kit::placement::{HostId, ObjectKey};
 
 use super::{error::Error, event::Event, machine::Machine};
 
@@ -28,5 +28,30 @@ impl Outcomes {
     /// The cluster is reconciled again after this pause at the latest.
     pub(super) fn requeue_in(&mut self, pause: Duration) {
         self.requeue = Some(self.requeue.map_or(pause, |before| before.min(pause)));
+    }
+
+    /// A host has been released: that it went without its Node drained and deleted is known only now.
+    pub(super) fn released(&mut self, host: &HostId, nodes_left: &[(HostId, Event)]) {
+        let left = nodes_left.iter().filter(|(left, _)| left == host);
+        self.events.extend(left.map(|(_, event)| event.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kit::events::EventReason;
+
+    use super::*;
+    use crate::fixtures::key;
+
+    #[test]
+    fn a_node_is_left_with_the_release_of_its_host() {
+        let host = |name: &str| HostId::new(key(name), format!("uid-{name}"));
+        let event = |name: &str| Event::new(EventReason::NodeLeft, name);
+        let nodes_left = ["h1", "h2"].map(|name| (host(name), event(name)));
+        let mut outcomes = Outcomes::default();
+        outcomes.released(&host("h2"), &nodes_left);
+        outcomes.released(&host("h3"), &nodes_left);
+        assert_eq!(outcomes.events, [event("h2")]);
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use api::ClusterApiCluster;
-use kit::placement::{ClusterId, ObjectKey};
+use kit::placement::{ClusterId, HostId, ObjectKey};
 
 use super::{event::Event, host_action::HostAction, machine::Machine, scaling::Scale, status_draft::Draft};
 use crate::tenant_nodes::Wanted;
@@ -29,6 +29,8 @@ pub(super) struct Plan {
     pub(super) status: Option<Draft>,
     /// Published in any case.
     pub(super) notices: Vec<Event>,
+    /// Published each when its host has been released in this pass.
+    pub(super) nodes_left: Vec<(HostId, Event)>,
     /// Published when the status has been written.
     pub(super) events: Vec<Event>,
     /// When the cluster is reconciled again though nothing changes.
@@ -51,6 +53,7 @@ impl Plan {
             status_follows: false,
             status: None,
             notices: Vec::new(),
+            nodes_left: Vec::new(),
             events: Vec::new(),
             requeue: None,
         }

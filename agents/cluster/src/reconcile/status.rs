@@ -147,7 +147,8 @@ fn sorted(mut conditions: Vec<Condition>) -> Vec<Condition> {
     conditions
 }
 
-/// Keeps the time at which each member came into its state, and that of the newest release that no member shows.
+/// Keeps the time at which each member came into its state, and that of the newest release that no member shows. Waits count from it, so a
+/// time that is still to come, which another clock wrote, is not kept.
 fn since(mut next: Placement, before: Option<&Placement>, now: Timestamp) -> Placement {
     let same =
         before.filter(|before| (before.epoch, before.former_release) == (next.epoch, next.former_release));
@@ -156,7 +157,10 @@ fn since(mut next: Placement, before: Option<&Placement>, now: Timestamp) -> Pla
     for member in &mut next.members {
         let known = before.and_then(|before| before.members.iter().find(|known| known.uid == member.uid));
         let same = known.filter(|known| known.state == member.state);
-        member.since = same.map_or_else(|| Some(Time(now)), |known| known.since.clone());
+        member.since = same.map_or_else(
+            || Some(Time(now)),
+            |known| known.since.clone().min(Some(Time(now))),
+        );
     }
     next
 }
@@ -245,6 +249,28 @@ mod tests {
         assert_eq!(observed(&since(3)), Some(time(100)));
         // Written by an agent that knew no times of generations: nothing is written for it alone.
         assert_eq!(observed(&serde_json::json!({ "observedGeneration": 3 })), None);
+    }
+
+    #[test]
+    fn a_time_that_is_still_to_come_is_written_anew() {
+        let time = |second| Timestamp::from_second(second).unwrap();
+        let of = |state, since: Option<i64>| {
+            let mut placement = placement(&fixtures::placement(vec![member("h1", state)]));
+            placement.members[0].since = since.map(|second| Time(time(second)));
+            placement
+        };
+        for (before, expected) in [
+            (of(Releasing, Some(100)), Some(100)),
+            (of(Releasing, Some(900)), Some(900)),
+            // A clock that was a day ahead wrote it.
+            (of(Releasing, Some(87_300)), Some(900)),
+            (of(Releasing, None), None),
+            (of(Bound, Some(100)), Some(900)),
+        ] {
+            let mut written = since(of(Releasing, None), Some(&before), time(900)).members;
+            let written = written.remove(0).since.map(|since| since.0);
+            assert_eq!(written, expected.map(time), "{before:?}");
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) fn wanted(hosts: &[&str]) -> Wanted {
         cluster_api: "one".to_owned(),
         secret: "one-kubeconfig".to_owned(),
         members: hosts.iter().enumerate().map(member).collect(),
-        known: Vec::new(),
+        known: api::TenantNodes::default(),
     }
 }
 

@@ -1,32 +1,32 @@
 //! Which members load balancers are not to prefer, since their Node is not ready. Pure; the time is an argument.
 //!
-//! A Node that is not ready counts at once. A Node that is ready again counts after it has stayed so for a while: so one that comes and goes
-//! stays as it is, and changes no configuration each time.
+//! A Node that is not ready counts at once. A Node that is ready again counts after it has stayed so for a while, and one that is missing is
+//! missed after a while only: so one that comes and goes stays as it is, and changes no configuration each time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
-use api::NotPreferred;
+use api::{NotPreferred, TenantNodes};
 
 use super::{
-    Wanted,
+    Wanted, WantedMember,
     node::{Node, Readiness},
 };
 
 /// For how long a Node has to be ready before its member is preferred again.
-pub(super) const STEADY: Duration = Duration::from_mins(1);
-/// For how long the tenant's API server may not answer before nothing is known any more.
-pub(super) const UNKNOWN_AFTER: Duration = Duration::from_mins(1);
-/// Most members that a status names. A tenant's cluster with more Nodes that are not ready has another problem than some of its hosts.
-pub(super) const NAMED: usize = 64;
+const STEADY: Duration = Duration::from_mins(1);
+/// For how long the tenant's API server may not answer, or a Node be missing, before nothing is known any more.
+const UNKNOWN_AFTER: Duration = Duration::from_mins(1);
 
 /// What is known of the Nodes of one cluster.
 #[derive(Debug, Default)]
 pub(super) struct Preference {
     /// By the uid of the host: the members whose Node was not ready, and since when it is ready again.
     not_ready: BTreeMap<String, NotReady>,
+    /// By the uid of the host: when the Nodes of the others were last ready, of those that serve their role by it.
+    last_ready: BTreeMap<String, Instant>,
     failing_since: Option<Instant>,
 }
 
@@ -41,14 +41,14 @@ struct NotReady {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Listed {
     pub(super) members: Vec<NotPreferred>,
-    /// How many there are where these are too many to be named: then none is.
-    pub(super) too_many: Option<usize>,
+    /// There are more than a status names: then it names none. Such a cluster has another problem than some of its hosts.
+    pub(super) are_too_many: bool,
 }
 
 impl Preference {
-    /// As a status has it from before this process.
-    pub(super) fn resumed(known: &[NotPreferred]) -> Self {
-        let not_ready = known.iter().map(|known| {
+    /// As a status has it from before this process. It names members of a role only if another one of that role serves.
+    pub(super) fn resumed(wanted: &Wanted, now: Instant) -> Self {
+        let not_ready = wanted.known.not_preferred.iter().map(|known| {
             let NotPreferred {
                 namespace: _,
                 name: _,
@@ -66,8 +66,19 @@ impl Preference {
                 },
             )
         });
+        let not_ready: BTreeMap<String, NotReady> = not_ready.collect();
+        let is_known = |member: &&WantedMember| not_ready.contains_key(member.host.uid());
+        let served: BTreeSet<&str> = wanted
+            .members
+            .iter()
+            .filter(is_known)
+            .map(|member| &*member.role)
+            .collect();
+        let others = wanted.members.iter().filter(|member| !is_known(member));
+        let serve = others.filter(|member| served.contains(&*member.role));
         Self {
-            not_ready: not_ready.collect(),
+            last_ready: serve.map(|member| (member.host.uid().to_owned(), now)).collect(),
+            not_ready,
             failing_since: None,
         }
     }
@@ -80,7 +91,6 @@ impl Preference {
         nodes: &BTreeMap<String, &Node>,
     ) -> Listed {
         self.failing_since = None;
-        let mut served = BTreeSet::new();
         for member in wanted.members.iter().filter(|member| member.is_balanced) {
             let uid = member.host.uid();
             let node = nodes.get(uid);
@@ -93,6 +103,7 @@ impl Preference {
                         ready_since: None,
                     });
                     known.ready_since = None;
+                    self.last_ready.remove(uid);
                 }
                 // What is not known is not "not ready"; but it comes and goes like a Node that is ready.
                 readiness @ (Some(Readiness::Ready | Readiness::Unknown) | None) => {
@@ -103,18 +114,21 @@ impl Preference {
                         }
                     }
                     if readiness == Some(&Readiness::Ready) && !self.not_ready.contains_key(uid) {
-                        served.insert(member.role.as_str());
+                        self.last_ready.insert(uid.to_owned(), now);
                     }
                 }
             }
         }
-        let balanced = |uid: &String| {
-            wanted
-                .members
-                .iter()
-                .any(|member| member.is_balanced && member.host.uid() == uid)
-        };
-        self.not_ready.retain(|uid, _| balanced(uid));
+        let balanced = wanted.members.iter().filter(|member| member.is_balanced);
+        let balanced: BTreeMap<&str, &str> = balanced
+            .map(|member| (member.host.uid(), &*member.role))
+            .collect();
+        self.not_ready.retain(|uid, _| balanced.contains_key(&**uid));
+        self.last_ready.retain(|uid, last| {
+            balanced.contains_key(&**uid) && now.saturating_duration_since(*last) < UNKNOWN_AFTER
+        });
+        let served = self.last_ready.keys().filter_map(|uid| balanced.get(&**uid));
+        let served: BTreeSet<&str> = served.copied().collect();
         self.listed(wanted, |role| served.contains(role))
     }
 
@@ -125,10 +139,12 @@ impl Preference {
             return None;
         }
         self.not_ready.clear();
+        self.last_ready.clear();
         Some(Listed::default())
     }
 
-    /// `is_served`: whether any member of a role is preferred and has a Node that is ready. Where none is, all stay as they are.
+    /// `is_served`: whether any member of a role is preferred and has a Node that is ready, or was a moment ago. Where none is, all stay as
+    /// they are.
     fn listed(&self, wanted: &Wanted, is_served: impl Fn(&str) -> bool) -> Listed {
         let members = wanted.members.iter().filter(|member| is_served(&member.role));
         let members: Vec<NotPreferred> = members
@@ -147,15 +163,10 @@ impl Preference {
                 })
             })
             .collect();
-        if members.len() > NAMED {
-            return Listed {
-                too_many: Some(members.len()),
-                members: Vec::new(),
-            };
-        }
+        let are_too_many = members.len() > TenantNodes::MOST_NOT_PREFERRED;
         Listed {
-            members,
-            too_many: None,
+            members: if are_too_many { Vec::new() } else { members },
+            are_too_many,
         }
     }
 }
@@ -258,6 +269,27 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_is_missing_is_missed_after_a_minute() {
+        let mut case = Case::new(&["h1", "h2"]);
+        for (seconds, states, expected) in [
+            (0, "RN", &["h2"][..]),
+            // It comes and goes: the configuration stays.
+            (10, "-N", &["h2"]),
+            (20, "RN", &["h2"]),
+            (30, "UN", &["h2"]),
+            (40, "-N", &["h2"]),
+            (79, "-N", &["h2"]),
+            (80, "-N", &[]),
+            (90, "RN", &["h2"]),
+            // It says itself that it is not ready.
+            (100, "NN", &[]),
+            (110, "-N", &[]),
+        ] {
+            assert_eq!(case.after(seconds, states), expected, "after {seconds} s");
+        }
+    }
+
+    #[test]
     fn roles_have_their_own_preference() {
         let mut case = Case::new(&["h1", "h2", "h3"]);
         "ControlPlane".clone_into(&mut case.wanted.members[2].role);
@@ -293,9 +325,15 @@ mod tests {
         let known = case
             .preference
             .answered(case.start, &wanted, &nodes_by_host(&wanted, &nodes));
-        case.preference = Preference::resumed(&known.members);
+        let mut wanted = wanted;
+        wanted.known.not_preferred = known.members;
+        case.preference = Preference::resumed(&wanted, case.start);
         assert_eq!(case.after(0, "RR"), ["h2"], "it is not steady yet");
         assert!(case.after(60, "RR").is_empty());
+        // Another one served when the status was written.
+        case.preference = Preference::resumed(&wanted, case.start);
+        assert_eq!(case.after(0, "-N"), ["h2"]);
+        assert!(case.after(60, "-N").is_empty());
     }
 
     #[test]
@@ -308,6 +346,6 @@ mod tests {
         let listed = case
             .preference
             .answered(now, &wanted, &nodes_by_host(&wanted, &nodes));
-        assert_eq!((listed.members.len(), listed.too_many), (0, Some(65)));
+        assert!(listed.members.is_empty() && listed.are_too_many);
     }
 }

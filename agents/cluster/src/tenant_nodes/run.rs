@@ -10,7 +10,7 @@ use kit::{events::Events, tenant::destinations::Destinations};
 use kube::Client;
 use tokio::time;
 
-use super::{Begun, Problem, TenantNodes, metrics::Polls, poll};
+use super::{Problem, TenantNodes, clusters::Begun, metrics::Polls, poll};
 use crate::{inventory::Inventory, triggers::Triggers};
 
 /// Concurrent polls; and those of them that are of one namespace.
@@ -49,7 +49,7 @@ pub async fn run(nodes: TenantNodes, means: Means) -> Result<(), Infallible> {
             if means.inventory.has_cluster(&begun.cluster) {
                 running.push(one(&nodes, &means, begun));
             } else {
-                nodes.want(&begun.cluster, None);
+                nodes.is_gone(&begun);
             }
         }
         let pause = next.map_or(IDLE, |next| next.saturating_duration_since(Instant::now()));
@@ -62,24 +62,20 @@ pub async fn run(nodes: TenantNodes, means: Means) -> Result<(), Infallible> {
 }
 
 async fn one(nodes: &TenantNodes, means: &Means, begun: Begun) {
-    let Begun {
-        cluster,
-        wanted,
-        turn,
-    } = begun;
     let began = Instant::now();
     let found = poll::poll(
-        &cluster,
-        (&wanted, turn),
+        &begun.cluster,
+        (&begun.wanted, begun.turn),
         nodes,
         (&means.client, &means.destinations, &means.events),
     )
     .await;
     means.polls.ended(found.as_ref().err());
+    let cluster = &begun.cluster;
     if let Err(Problem { passes: _, message }) = &found {
         tracing::debug!(%cluster, message, "the Nodes of a tenant's cluster could not be read");
     }
-    if nodes.end(&cluster, &wanted, (began, Instant::now()), found) {
-        means.triggers.cluster(cluster);
+    if nodes.end(&begun, (began, Instant::now()), found) {
+        means.triggers.cluster(begun.cluster);
     }
 }

@@ -1,4 +1,7 @@
-use super::*;
+use super::{
+    cluster::{PAUSE, UNUSABLE},
+    *,
+};
 use crate::tenant_nodes::fixtures::{node, wanted};
 
 fn key(namespace: &str, name: &str) -> ObjectKey {
@@ -15,151 +18,345 @@ fn silent(text: &str) -> Problem {
     }
 }
 
+fn missing() -> Problem {
+    Problem {
+        passes: false,
+        message: "it does not exist".to_owned(),
+    }
+}
+
+fn found(drains: &[(&str, Drain)]) -> Found {
+    let drains = drains.iter();
+    Found {
+        nodes: vec![node("a", "", &["192.0.2.1"])],
+        drains: drains
+            .map(|(uid, drain)| ((*uid).to_owned(), drain.clone()))
+            .collect(),
+    }
+}
+
+/// Polls at given seconds.
+struct Scene {
+    nodes: TenantNodes,
+    start: Instant,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self {
+            nodes: TenantNodes::default(),
+            start: Instant::now(),
+        }
+    }
+
+    fn at(&self, seconds: u64) -> Instant {
+        self.start + Duration::from_secs(seconds)
+    }
+
+    fn want(&self, seconds: u64, key: &ObjectKey, wanted: Wanted) {
+        self.nodes.want(key, Some(wanted), self.at(seconds));
+    }
+
+    /// Polls begin, of 8 places and 2 for a namespace. Returns them, and after how many seconds the next is due.
+    fn begin(&self, seconds: u64) -> (Vec<Begun>, Option<Duration>) {
+        let (begun, next) = self.nodes.begin(self.at(seconds), 8, 2);
+        (begun, next.map(|next| next - self.at(seconds)))
+    }
+
+    /// One poll begins.
+    fn one(&self, seconds: u64) -> Begun {
+        let (mut begun, _) = self.begin(seconds);
+        assert_eq!(begun.len(), 1, "after {seconds} s");
+        begun.remove(0)
+    }
+
+    fn end(&self, begun: &Begun, (from, to): (u64, u64), found: Result<Found, Problem>) -> bool {
+        self.nodes.end(begun, (self.at(from), self.at(to)), found)
+    }
+
+    /// A poll that takes no time.
+    fn poll(&self, seconds: u64, found: Result<Found, Problem>) -> bool {
+        self.end(&self.one(seconds), (seconds, seconds), found)
+    }
+
+    fn report(&self, seconds: u64, key: &ObjectKey) -> Report {
+        self.nodes.report(key, self.at(seconds))
+    }
+}
+
+fn names(begun: &[Begun]) -> Vec<&str> {
+    begun.iter().map(|begun| &*begun.cluster.name).collect()
+}
+
 #[test]
 fn slow_clusters_take_their_own_share() {
-    let nodes = TenantNodes::default();
-    let start = Instant::now();
-    let at = |seconds| start + Duration::from_secs(seconds);
+    let scene = Scene::new();
     for name in ["a", "b", "c", "d"] {
-        nodes.want(&key("slow", name), Some(wanted(&["h1"])));
+        scene.want(0, &key("slow", name), wanted(&["h1"]));
     }
-    nodes.want(&key("zoo", "quick"), Some(wanted(&["h1"])));
-    let (begun, next) = nodes.begin(at(0), 8, 2);
-    let names: Vec<&str> = begun.iter().map(|begun| &*begun.cluster.name).collect();
-    assert_eq!((names, next), (vec!["a", "b", "quick"], None));
-    let end = |key: &ObjectKey, from, to| {
-        nodes.end(key, &wanted(&["h1"]), (at(from), at(to)), Err(silent("x")));
-    };
-    end(&key("zoo", "quick"), 0, 1);
-    end(&key("slow", "a"), 0, 8);
-    let (begun, next) = nodes.begin(at(8), 8, 2);
-    let names: Vec<&str> = begun.iter().map(|begun| &*begun.cluster.name).collect();
-    assert_eq!((names, next), (vec!["c"], Some(at(11))));
+    scene.want(0, &key("zoo", "quick"), wanted(&["h1"]));
+    let (first, next) = scene.begin(0);
+    assert_eq!((names(&first), next), (vec!["a", "b", "quick"], None));
+    let end = |begun: &Begun, from, to| scene.end(begun, (from, to), Err(silent("x")));
+    end(&first[2], 0, 1);
+    end(&first[0], 0, 8);
+    let (second, next) = scene.begin(8);
+    assert_eq!((names(&second), next), (vec!["c"], Some(Duration::from_secs(3))));
     // It took 8 s, and so it waits 72 s, whatever is wanted.
-    nodes.want(&key("slow", "a"), Some(wanted(&["h1", "h2"])));
-    nodes.want(&key("zoo", "quick"), Some(wanted(&["h1", "h2"])));
-    end(&key("slow", "b"), 0, 8);
-    end(&key("slow", "c"), 8, 9);
-    let (begun, _) = nodes.begin(at(10), 8, 2);
-    let names: Vec<&str> = begun.iter().map(|begun| &*begun.cluster.name).collect();
-    assert_eq!(names, ["d", "quick"], "something else is wanted of one");
+    scene.want(8, &key("slow", "a"), wanted(&["h1", "h2"]));
+    scene.want(8, &key("zoo", "quick"), wanted(&["h1", "h2"]));
+    end(&first[1], 0, 8);
+    end(&second[0], 8, 9);
+    let (third, _) = scene.begin(10);
+    assert_eq!(names(&third), ["d", "quick"], "something else is wanted of one");
+}
+
+#[test]
+fn what_is_forgotten_keeps_its_share_and_its_rest() {
+    let scene = Scene::new();
+    let cluster = key("slow", "a");
+    scene.want(0, &cluster, wanted(&["h1"]));
+    let first = scene.one(0);
+    // Its poll runs: another one begins neither beside it, nor for another Secret.
+    for second in 1..5 {
+        scene.nodes.want(&cluster, None, scene.at(second));
+        assert_eq!(scene.begin(second), (vec![], None));
+        let other = Wanted {
+            secret: format!("other-{second}"),
+            ..wanted(&["h1"])
+        };
+        scene.want(second, &cluster, other);
+        assert_eq!(scene.begin(second), (vec![], None));
+    }
+    // What the first Secret gave says nothing of another one.
+    assert!(!scene.end(&first, (0, 15), Ok(found(&[("uid-h1", Drain::NoNode)]))));
+    assert_eq!(scene.report(15, &cluster), Report::default());
+    // It took 15 s, and so it rests for 135 s.
+    scene.nodes.want(&cluster, None, scene.at(16));
+    assert_eq!(scene.begin(20), (vec![], None));
+    scene.want(21, &cluster, wanted(&["h1"]));
+    assert_eq!(scene.begin(149), (vec![], Some(Duration::from_secs(1))));
+    assert_eq!(scene.begin(150).0.len(), 1);
+}
+
+#[test]
+fn what_no_cluster_is_any_more_is_not_kept() {
+    let scene = Scene::new();
+    let cluster = key("tenant", "one");
+    scene.want(0, &cluster, wanted(&["h1"]));
+    scene.nodes.is_gone(&scene.one(0));
+    assert_eq!(scene.begin(1), (vec![], None));
+    scene.want(2, &cluster, wanted(&["h1"]));
+    scene.poll(2, Ok(found(&[])));
 }
 
 #[test]
 fn the_same_wish_is_polled_after_the_usual_pause() {
-    let nodes = TenantNodes::default();
-    let start = Instant::now();
+    let scene = Scene::new();
     let cluster = key("tenant", "one");
-    nodes.want(&cluster, Some(wanted(&["h1"])));
-    assert_eq!(nodes.begin(start, 8, 2).0.len(), 1);
-    nodes.end(&cluster, &wanted(&["h1"]), (start, start), Err(silent("x")));
-    nodes.want(&cluster, Some(wanted(&["h1"])));
-    assert_eq!(nodes.begin(start + SOON, 8, 2), (vec![], Some(start + PAUSE)));
-    nodes.want(&cluster, None);
-    assert_eq!(nodes.begin(start + PAUSE, 8, 2), (vec![], None));
+    scene.want(0, &cluster, wanted(&["h1"]));
+    scene.poll(0, Err(silent("x")));
+    scene.want(0, &cluster, wanted(&["h1"]));
+    assert_eq!(
+        scene.begin(1),
+        (vec![], PAUSE.checked_sub(Duration::from_secs(1)))
+    );
+    scene.nodes.want(&cluster, None, scene.at(1));
+    assert_eq!(scene.begin(10), (vec![], None));
+}
+
+#[test]
+fn what_somebody_has_to_change_is_polled_more_rarely() {
+    let scene = Scene::new();
+    let cluster = key("tenant", "one");
+    scene.want(0, &cluster, wanted(&["h1"]));
+    let mut now = 0;
+    for pause in [10, 20, 40, 80, 120, 120] {
+        scene.poll(now, Err(missing()));
+        assert_eq!(scene.begin(now), (vec![], Some(Duration::from_secs(pause))));
+        now += pause;
+    }
+    assert_eq!(UNUSABLE, Duration::from_mins(2));
+    // Another Secret is read at once, and what passes is tried again after the usual pause.
+    scene.poll(now, Err(missing()));
+    let other = Wanted {
+        secret: "other".to_owned(),
+        ..wanted(&["h1"])
+    };
+    scene.want(now, &cluster, other);
+    scene.poll(now + 1, Err(silent("x")));
+    assert_eq!(scene.begin(now + 1), (vec![], Some(PAUSE)));
 }
 
 #[test]
 fn a_drain_to_which_no_poll_came_is_as_it_was() {
-    let nodes = TenantNodes::default();
-    let start = Instant::now();
+    let scene = Scene::new();
     let (cluster, mut wanted) = (key("tenant", "one"), wanted(&["h1", "h2"]));
     for member in &mut wanted.members {
         member.action = Action::Drain;
     }
-    nodes.want(&cluster, Some(wanted.clone()));
-    let end = |drains: &[(&str, Drain)]| {
-        let drains = drains.iter();
-        let found = Found {
-            nodes: Vec::new(),
-            drains: drains
-                .map(|(uid, drain)| ((*uid).to_owned(), drain.clone()))
-                .collect(),
-        };
-        nodes.end(&cluster, &wanted, (start, start), Ok(found));
-        nodes.report(&cluster).drains
-    };
+    scene.want(0, &cluster, wanted);
     let drained = Drain::Drained { node: "a".to_owned() };
-    end(&[("uid-h1", drained.clone()), ("uid-h3", Drain::NoNode)]);
-    let drains = end(&[("uid-h2", Drain::NoNode)]);
+    scene.poll(
+        0,
+        Ok(found(&[("uid-h1", drained.clone()), ("uid-h3", Drain::NoNode)])),
+    );
+    scene.poll(10, Ok(found(&[("uid-h2", Drain::NoNode)])));
     let expected = [
         ("uid-h1".to_owned(), drained),
         ("uid-h2".to_owned(), Drain::NoNode),
     ];
-    assert_eq!(drains, expected.into());
-    nodes.end(&cluster, &wanted, (start, start), Err(silent("x")));
+    assert_eq!(scene.report(10, &cluster).drains, expected.into());
+    scene.poll(20, Err(silent("x")));
     assert!(
-        nodes.report(&cluster).drains.is_empty(),
+        scene.report(20, &cluster).drains.is_empty(),
         "nothing is known any more"
     );
 }
 
 #[test]
+fn a_deletion_has_its_time_from_when_it_is_tried() {
+    let scene = Scene::new();
+    let cluster = key("tenant", "one");
+    let wanted = |action| {
+        let mut wanted = wanted(&["h1", "h2"]);
+        for member in &mut wanted.members {
+            member.action = action;
+        }
+        wanted
+    };
+    let left = |seconds| {
+        let left = scene.report(seconds, &cluster).deletions;
+        let of = |uid: &str| left.get(uid).map(Duration::as_secs);
+        (of("uid-h1"), of("uid-h2"))
+    };
+    scene.want(0, &cluster, wanted(Action::Drain));
+    let begun = scene.one(0);
+    assert_eq!(left(1), (None, None));
+    scene.want(1, &cluster, wanted(Action::Delete));
+    assert_eq!(left(1), (Some(180), Some(180)));
+    // That poll was to drain it.
+    scene.end(&begun, (0, 2), Ok(found(&[("uid-h1", Drain::NoNode)])));
+    assert_eq!(left(2), (Some(179), Some(179)));
+    // This one came to one of them, and is told at once.
+    let begun = scene.one(20);
+    let drained = Drain::Drained { node: "a".to_owned() };
+    assert!(scene.end(&begun, (20, 21), Ok(found(&[("uid-h1", drained.clone())]))));
+    assert_eq!(left(21), (Some(29), Some(160)));
+    scene.want(25, &cluster, wanted(Action::Delete));
+    // Whatever fails, the deletion was tried.
+    scene.poll(35, Err(silent("x")));
+    assert_eq!(left(40), (Some(10), Some(25)));
+    assert_eq!(left(50), (Some(0), Some(15)));
+    // Another Secret does not prolong it.
+    let other = Wanted {
+        secret: "other".to_owned(),
+        ..wanted(Action::Delete)
+    };
+    scene.want(50, &cluster, other);
+    assert_eq!(left(50), (Some(0), Some(15)));
+    // It was in use meanwhile.
+    scene.want(60, &cluster, wanted(Action::Drain));
+    scene.want(70, &cluster, wanted(Action::Delete));
+    assert_eq!(left(70), (Some(180), Some(180)));
+    assert_eq!(left(249), (Some(1), Some(1)), "no poll came");
+}
+
+#[test]
 fn a_report_changes_only_when_something_has_changed() {
-    let nodes = TenantNodes::default();
-    let start = Instant::now();
-    let (cluster, wanted) = (key("tenant", "one"), wanted(&["h1"]));
-    nodes.want(&cluster, Some(wanted.clone()));
-    let end = |seconds, found| {
-        let now = start + Duration::from_secs(seconds);
-        nodes.end(&cluster, &wanted, (now, now), found)
+    let scene = Scene::new();
+    let cluster = key("tenant", "one");
+    scene.want(0, &cluster, wanted(&["h1"]));
+    assert!(scene.poll(0, Ok(found(&[]))) && !scene.poll(10, Ok(found(&[]))));
+    let lasting = |seconds| scene.report(seconds, &cluster).lasting_problem;
+    // It answers in turns.
+    for now in [20, 40, 60] {
+        assert!(scene.poll(now, Err(missing())));
+        assert_eq!(lasting(now), None);
+        scene.poll(now + 10, Ok(found(&[])));
+    }
+    for now in (80..140).step_by(10) {
+        scene.poll(now, Err(silent("first")));
+        assert_eq!(lasting(now), None);
+    }
+    scene.poll(140, Err(silent("second")));
+    assert_eq!(lasting(140).as_deref(), Some("second"));
+    scene.poll(150, Err(silent("third")));
+    scene.poll(160, Ok(found(&[])));
+    assert_eq!(lasting(160).as_deref(), Some("second"), "it is not told anew");
+    for now in (170..230).step_by(10) {
+        scene.poll(now, Ok(found(&[])));
+    }
+    assert_eq!(lasting(220), None);
+}
+
+#[test]
+fn what_the_status_has_counts_until_polls_show_more() {
+    let scene = Scene::new();
+    let cluster = key("tenant", "one");
+    let known = api::NotPreferred {
+        namespace: "metal".to_owned(),
+        name: "h2".to_owned(),
+        uid: "uid-h2".to_owned(),
+        node: "w-2".to_owned(),
+        reason: "KubeletNotReady".to_owned(),
     };
-    let found = || {
-        Ok(Found {
-            nodes: vec![node("a", "", &["192.0.2.1"])],
-            drains: BTreeMap::new(),
-        })
+    let known = api::TenantNodes {
+        problem: Some("it was silent".to_owned()),
+        not_preferred: vec![known],
     };
-    assert!(end(0, found()) && !end(10, found()));
-    assert!(end(20, Err(silent("first"))));
-    assert_eq!(nodes.report(&cluster).lasting_problem, None);
-    end(80, Err(silent("second")));
-    let lasting = || nodes.report(&cluster).lasting_problem;
-    assert_eq!(lasting().as_deref(), Some("second"));
-    end(90, Err(silent("third")));
-    assert_eq!(
-        lasting().as_deref(),
-        Some("second"),
-        "it is not told anew each time"
-    );
-    let secret = Problem {
-        passes: false,
-        message: "it does not exist".to_owned(),
+    let wanted = Wanted {
+        known: known.clone(),
+        ..wanted(&["h1", "h2"])
     };
-    end(100, Err(secret.clone()));
-    end(105, Err(secret));
-    assert_eq!(lasting().as_deref(), Some("it does not exist"));
-    end(110, found());
-    assert_eq!(lasting(), None);
+    scene.want(0, &cluster, wanted);
+    let has = |seconds| {
+        let report = scene.report(seconds, &cluster);
+        let status = api::TenantNodes {
+            problem: report.lasting_problem,
+            not_preferred: report.not_preferred,
+        };
+        (report.is_polled, status)
+    };
+    assert_eq!(has(0), (false, known.clone()));
+    scene.poll(0, Err(silent("x")));
+    assert_eq!(has(0), (true, known.clone()));
+    scene.poll(10, Ok(found(&[])));
+    assert_eq!(has(10), (true, known), "it is not steady yet");
+}
+
+#[test]
+fn a_problem_is_as_long_as_a_status_may_have_it() {
+    let scene = Scene::new();
+    let cluster = key("tenant", "one");
+    scene.want(0, &cluster, wanted(&["h1"]));
+    let long = format!("{}\u{1b}[2J", "a".repeat(70_000));
+    for now in (0..=60).step_by(10) {
+        scene.poll(now, Err(silent(&long)));
+    }
+    let report = scene.report(60, &cluster);
+    let problem = report.problem.unwrap().message;
+    assert_eq!(problem.len(), api::TenantNodes::LONGEST_PROBLEM);
+    assert_eq!(report.lasting_problem, Some(problem));
 }
 
 #[test]
 fn only_a_refusal_that_lasts_does_not_pass() {
-    let nodes = TenantNodes::default();
-    let start = Instant::now();
-    let (cluster, wanted) = (key("tenant", "one"), wanted(&["h1"]));
-    nodes.want(&cluster, Some(wanted.clone()));
-    let refused = || Problem {
-        passes: false,
-        message: "no".to_owned(),
-    };
-    let found = || Found {
-        nodes: Vec::new(),
-        drains: BTreeMap::new(),
-    };
+    let scene = Scene::new();
+    let cluster = key("tenant", "one");
+    scene.want(0, &cluster, wanted(&["h1"]));
     for (at, found, passes) in [
-        (0, Err(refused()), Some(true)),
-        (10, Err(refused()), Some(false)),
-        (20, Err(refused()), Some(false)),
-        (30, Ok(found()), None),
-        (40, Err(refused()), Some(true)),
-        (50, Err(silent("x")), Some(true)),
-        (60, Err(refused()), Some(true)),
-        (70, Err(refused()), Some(false)),
+        (0, Err(missing()), Some(true)),
+        (10, Err(missing()), Some(false)),
+        (30, Err(missing()), Some(false)),
+        (70, Ok(found(&[])), None),
+        (80, Err(missing()), Some(true)),
+        (90, Err(silent("x")), Some(true)),
+        (100, Err(missing()), Some(true)),
+        (110, Err(missing()), Some(false)),
     ] {
-        let now = start + Duration::from_secs(at);
-        nodes.end(&cluster, &wanted, (now, now), found);
-        let problem = nodes.report(&cluster).problem;
+        scene.poll(at, found);
+        let problem = scene.report(at, &cluster).problem;
         assert_eq!(problem.map(|problem| problem.passes), passes, "{at}");
     }
 }

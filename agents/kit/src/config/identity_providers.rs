@@ -18,7 +18,7 @@ pub(super) struct IdentityProvidersSection {
     /// but those that lead to the machine itself, its link, or services of a cloud for its machines
     /// ([rules](auth.md#where-the-agent-connects-to)).
     allowed_networks: Option<Vec<String>>,
-    /// ClusterIssuer of cert-manager for [identity providers](auth.md) whose entry names neither CA nor issuer. Default: the agent makes a CA
+    /// `ClusterIssuer` of cert-manager for [identity providers](auth.md) whose entry names neither CA nor issuer. Default: the agent makes a CA
     /// for each.
     cluster_issuer: Option<String>,
 }

@@ -32,7 +32,7 @@ pub(super) struct ServiceOverridesSection {
     /// Values that `loadBalancerClass` may have. Default: none.
     #[serde(default)]
     load_balancer_classes: BTreeSet<String>,
-    /// Whether a Service may have the type LoadBalancer without `loadBalancerClass`. Default: false.
+    /// Whether a Service may have the type `LoadBalancer` without `loadBalancerClass`. Default: false.
     #[serde(default)]
     default_load_balancer: bool,
     /// Values that `externalTrafficPolicy` may have besides `Cluster`. Default: none.

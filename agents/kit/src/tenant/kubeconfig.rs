@@ -13,6 +13,8 @@ use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 
 /// Longest kubeconfig that is read, in bytes.
 const LONGEST: usize = 256 * 1024;
+/// Longest name of a host, in bytes: it is shown in statuses.
+const HOST: usize = 253;
 
 /// Why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -99,11 +101,16 @@ impl Kubeconfig {
         absent("insecure-skip-tls-verify", insecure_skip_tls_verify == Some(true))?;
         absent("certificate-authority", certificate_authority.is_some())?;
         absent("proxy-url", proxy_url.is_some())?;
-        let rule = "must be an https URL of a host, without a user, a query or a fragment";
+        let rule =
+            "must be an https URL of a host of at most 253 bytes, without a user, a query or a fragment";
         let server = server.and_then(|server| server.parse::<Uri>().ok());
         let server = server.filter(|server| {
             let authority = server.authority().map_or("@", http::uri::Authority::as_str);
-            server.scheme_str() == Some("https") && !authority.contains('@') && server.query().is_none()
+            let is_short = server.host().is_some_and(|host| host.len() <= HOST);
+            server.scheme_str() == Some("https")
+                && is_short
+                && !authority.contains('@')
+                && server.query().is_none()
         });
         let server = server.ok_or(bad("server", rule))?;
         let host = server
@@ -269,6 +276,9 @@ ppCyy1rGP+yCAiBTJuVlOfnl4BBDLdoAS3W4SjbGqjiEuIGgsAZif41JbA==
         let config = read.config("192.0.2.7:443".parse().unwrap()).unwrap();
         assert_eq!(config.cluster_url, "https://192.0.2.7:443/k8s");
         assert_eq!(config.tls_server_name.as_deref(), Some("api.shop.example.org"));
+        let longest = "a".repeat(HOST);
+        file["clusters"][0]["cluster"]["server"] = format!("https://{longest}").into();
+        assert_eq!(self::read(&file).unwrap().host_and_port(), (&*longest, 443));
     }
 
     #[test]
@@ -312,7 +322,9 @@ ppCyy1rGP+yCAiBTJuVlOfnl4BBDLdoAS3W4SjbGqjiEuIGgsAZif41JbA==
         ] {
             assert_eq!(set(cluster, field, value), format!("{field}: must not be set"));
         }
+        let long = format!("https://{}:6443", "a".repeat(HOST + 1));
         for server in [
+            &*long,
             "http://192.0.2.1",
             "https://user:pass@192.0.2.1",
             "https://192.0.2.1/?x",

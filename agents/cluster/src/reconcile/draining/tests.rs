@@ -49,6 +49,14 @@ fn report(drain: Option<Drain>, problem: Option<bool>) -> Report {
     }
 }
 
+/// The same where the host waits so many seconds more for the deletion of its Node.
+fn deleted(left: u64, report: Report) -> Report {
+    Report {
+        deletions: [("uid-h1".to_owned(), Duration::from_secs(left))].into(),
+        ..report
+    }
+}
+
 fn leaving(host: Value) -> Vec<Value> {
     vec![host, labelled(crate::fixtures::host("h2"), "one", "Worker")]
 }
@@ -58,7 +66,8 @@ struct Outcome {
     /// What the host waits for.
     waits: Option<String>,
     requeue: Option<Duration>,
-    events: usize,
+    /// How many hosts go without their Node.
+    left: usize,
 }
 
 /// The worker `h1` on this host leaves, has done so for these seconds, and no pod routes to it if it is `drained`.
@@ -86,7 +95,7 @@ fn after(seconds: i64, hosts: Vec<Value>, drained: bool, report: Report) -> Outc
             _ => None,
         }),
         requeue: planned.requeue,
-        events: planned.events.len(),
+        left: planned.left.len(),
     }
 }
 
@@ -128,7 +137,7 @@ fn check(rows: impl IntoIterator<Item = Row>) {
             None => assert_eq!(outcome.waits, None, "{what}"),
         }
         assert_eq!(outcome.requeue, requeue.map(Duration::from_secs), "{what}");
-        assert_eq!(outcome.events, event, "{what}");
+        assert_eq!(outcome.left, event, "{what}");
     }
 }
 
@@ -168,7 +177,7 @@ fn a_host_waits_for_its_node() {
             None,
             Action::Delete,
             Some("not deleted yet"),
-            Some(620),
+            Some(590),
             0,
         ),
         (
@@ -206,8 +215,38 @@ fn a_host_waits_for_its_node() {
 }
 
 #[test]
-fn the_wait_for_a_node_ends_after_the_stated_time() {
+fn a_deletion_is_tried_however_long_the_host_was_leaving() {
     check([
+        (
+            "no pod is left",
+            599,
+            Some(drained()),
+            None,
+            Action::Delete,
+            Some("its Node w-1 is drained and not deleted yet"),
+            Some(180),
+            0,
+        ),
+        (
+            "it was in use for longer than the whole wait",
+            10_000,
+            Some(drained()),
+            None,
+            Action::Delete,
+            Some("its Node w-1 is drained and not deleted yet"),
+            Some(180),
+            0,
+        ),
+        (
+            "pods were left for the whole time",
+            600,
+            Some(draining()),
+            None,
+            Action::Delete,
+            Some("drained for 600 s, and is not deleted yet: 2 pods are left"),
+            Some(180),
+            0,
+        ),
         (
             "the server is silent",
             599,
@@ -223,42 +262,52 @@ fn the_wait_for_a_node_ends_after_the_stated_time() {
             600,
             None,
             Some(true),
-            Action::Drain,
-            None,
-            None,
-            1,
-        ),
-        (
-            "pods were left for the whole time",
-            600,
-            Some(draining()),
-            None,
             Action::Delete,
-            Some("drained for 600 s, and is not deleted yet: 2 pods are left"),
-            Some(30),
+            Some("cannot be deleted now: so not"),
+            Some(180),
             0,
         ),
-        (
-            "it could not be deleted",
-            630,
-            Some(draining()),
-            None,
-            Action::Delete,
-            None,
-            None,
-            1,
-        ),
-        (
-            "nor when it was drained",
-            630,
-            Some(drained()),
-            None,
-            Action::Delete,
-            None,
-            None,
-            1,
-        ),
     ]);
+    // The agent starts again.
+    let hosts = leaving(labelled(host("h1"), "one", "Worker"));
+    let outcome = after(700, hosts, true, Report::default());
+    assert_eq!((outcome.action, outcome.left), (Action::Delete, 0));
+    assert_eq!(outcome.waits.as_deref(), Some("its Node is to be deleted"));
+}
+
+#[test]
+fn the_wait_for_a_node_ends_after_the_stated_time() {
+    // For how long it is leaving, for how long it waits for the deletion, and what is left of the whole wait.
+    for (seconds, deletion, expected) in [
+        (10, 30, Some(590)),
+        (10, 0, Some(590)),
+        (590, 30, Some(30)),
+        (599, 0, Some(1)),
+        (600, 0, None),
+        (10_000, 1, Some(1)),
+        (10_000, 0, None),
+    ] {
+        let hosts = leaving(labelled(host("h1"), "one", "Worker"));
+        let report = deleted(deletion, report(Some(drained()), None));
+        let outcome = after(seconds, hosts, true, report);
+        let what = format!("after {seconds} s, {deletion} s for the deletion");
+        assert_eq!(outcome.action, Action::Delete, "{what}");
+        assert_eq!(outcome.requeue, expected.map(Duration::from_secs), "{what}");
+        assert_eq!(outcome.waits.is_some(), expected.is_some(), "{what}");
+        assert_eq!(outcome.left, usize::from(expected.is_none()), "{what}");
+    }
+    for known in [
+        report(Some(draining()), None),
+        report(None, Some(true)),
+        report(None, None),
+    ] {
+        let hosts = leaving(labelled(host("h1"), "one", "Worker"));
+        let outcome = after(600, hosts, true, deleted(0, known));
+        assert_eq!(
+            (outcome.action, outcome.waits, outcome.left),
+            (Action::Delete, None, 1)
+        );
+    }
 }
 
 #[test]
@@ -272,7 +321,7 @@ fn time_releases_no_host() {
     ] {
         let outcome = after(100_000, leaving(object), drained, report(Some(draining()), None));
         assert_eq!((outcome.action, outcome.waits), (Action::Drain, None), "{what}");
-        assert_eq!(outcome.events, 0, "{what}");
+        assert_eq!(outcome.left, 0, "{what}");
     }
 }
 
@@ -331,6 +380,15 @@ fn without_a_kubeconfig_nothing_is_wanted() {
 }
 
 #[test]
+fn without_members_nothing_is_wanted() {
+    let object = object(1_000);
+    let parsed = Cluster::parse(&object).unwrap();
+    let holding = holding(vec![], true, vec![]);
+    let planned = plan(&object, &parsed, (&holding, &mut []), Timestamp::now());
+    assert!(planned.wanted.is_none());
+}
+
+#[test]
 fn the_status_stays_until_a_poll_has_ended() {
     let object = object(0);
     let parsed = Cluster::parse(&object).unwrap();
@@ -339,7 +397,7 @@ fn the_status_stays_until_a_poll_has_ended() {
     let wanted = plan(&object, &parsed, (&holding, &mut members), Timestamp::now())
         .wanted
         .unwrap();
-    let known = wanted.known.clone();
+    let known = wanted.known.not_preferred.clone();
     assert_eq!(known[0].node, "w-2");
     let key = ObjectKey::for_object(&object);
     assert_eq!((&*key.namespace, &*wanted.secret), ("tenant", "one-kubeconfig"));

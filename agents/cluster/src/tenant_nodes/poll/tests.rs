@@ -24,7 +24,7 @@ async fn step_while(
     nodes: &[Node],
 ) -> (BTreeMap<String, Drain>, Vec<String>) {
     let (cluster, wishes) = (key("one"), TenantNodes::default());
-    wishes.want(&cluster, Some(stands.clone()));
+    wishes.want(&cluster, Some(stands.clone()), std::time::Instant::now());
     let (client, published) = api_server(|_| (201, "{}".to_owned()));
     let drain = Drains {
         cluster: &cluster,
@@ -208,7 +208,7 @@ async fn a_poll_ends_whether_the_server_answers_or_not() {
     let item = |n: usize| json!({"metadata": {"name": format!("n{n:03}"), "uid": "u"}, "spec": {"providerID": format!("metal3://uid-h{n:03}")}});
     let nodes = json!({"items": [item(0), item(1), item(2)]}).to_string();
     let (cluster, wishes) = (key("one"), TenantNodes::default());
-    wishes.want(&cluster, Some(wanted.clone()));
+    wishes.want(&cluster, Some(wanted.clone()), std::time::Instant::now());
     let (client, _) = api_server(|_| (201, "{}".to_owned()));
     let drains = Drains {
         cluster: &cluster,

@@ -1,0 +1,167 @@
+//! What is known of one tenant's cluster: what is wanted, and what its polls have shown. Pure; the time is an argument.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use api::TenantNodes;
+use kit::message::readable;
+
+use super::{Action, Problem, Report, Wanted, lasting::Lasting, matching, poll::Found, preference::Preference};
+
+/// Pause between polls of a cluster.
+pub(super) const PAUSE: Duration = Duration::from_secs(10);
+/// The same where something else is wanted of it.
+const SOON: Duration = Duration::from_secs(1);
+/// The longest where somebody has to change something first, such as to create the Secret: each pause is twice the one before.
+pub(super) const UNUSABLE: Duration = Duration::from_mins(2);
+
+#[derive(Debug)]
+pub(super) struct Cluster {
+    generation: u64,
+    wanted: Wanted,
+    preference: Preference,
+    problem: Lasting,
+    report: Report,
+    polls: usize,
+    /// How many of the last polls have failed for a reason that does not pass.
+    unusable: u32,
+    /// Something else is wanted than in the last poll.
+    is_changed: bool,
+}
+
+impl Cluster {
+    /// What is known begins with what the status has.
+    pub(super) fn new(wanted: Wanted, generation: u64, now: Instant) -> Self {
+        let TenantNodes {
+            problem,
+            not_preferred,
+        } = &wanted.known;
+        let problem = problem.as_deref().map(bounded);
+        Self {
+            generation,
+            preference: Preference::resumed(&wanted, now),
+            report: Report {
+                lasting_problem: problem.clone(),
+                not_preferred: not_preferred.clone(),
+                ..Report::default()
+            },
+            problem: Lasting::resumed(problem),
+            polls: 0,
+            unusable: 0,
+            is_changed: true,
+            wanted,
+        }
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What is wanted of the Node of a host, for the object with this uid.
+    pub(super) fn action(&self, uid: Option<&str>, host: &str) -> Option<Action> {
+        let mut members = self.wanted.members.iter();
+        let member = members.find(|member| member.host.uid() == host)?;
+        (self.wanted.object.uid.as_deref() == uid).then_some(member.action)
+    }
+
+    pub(super) fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Whether it is wanted of the same object, by the same kubeconfig.
+    pub(super) fn is_of(&self, wanted: &Wanted) -> bool {
+        let known = &self.wanted;
+        known.object.uid == wanted.object.uid
+            && known.secret == wanted.secret
+            && known.cluster_api == wanted.cluster_api
+    }
+
+    /// This is wanted from now on. Returns whether it is something else than before.
+    pub(super) fn want(&mut self, wanted: Wanted) -> bool {
+        let is_changed = self.wanted.members != wanted.members;
+        self.is_changed |= is_changed;
+        self.wanted = wanted;
+        is_changed
+    }
+
+    /// For how long it is not polled after a poll.
+    pub(super) fn pause(&self) -> Duration {
+        if self.is_changed {
+            return SOON;
+        }
+        let twice = self.unusable.saturating_sub(1).min(u32::BITS - 1);
+        PAUSE.saturating_mul(1 << twice).min(UNUSABLE)
+    }
+
+    /// A poll begins with what is wanted; how many there were before.
+    pub(super) fn begin(&mut self) -> (Wanted, usize) {
+        let turn = self.polls;
+        self.polls = turn.wrapping_add(1);
+        self.is_changed = false;
+        (self.wanted.clone(), turn)
+    }
+
+    /// A poll that began with this has ended. Returns whether the report has changed.
+    pub(super) fn end(&mut self, began: &Wanted, now: Instant, found: Result<Found, Problem>) -> bool {
+        let next = match found {
+            Ok(found) => self.answered(began, now, found),
+            Err(problem) => self.failed(now, problem),
+        };
+        let is_changed = self.report != next;
+        self.report = next;
+        is_changed
+    }
+
+    fn answered(&mut self, began: &Wanted, now: Instant, Found { nodes, mut drains }: Found) -> Report {
+        self.unusable = 0;
+        // Those to which the poll did not come are as they were.
+        for member in began.members.iter().filter(|member| member.action.drains()) {
+            let uid = member.host.uid();
+            if let (false, Some(drain)) = (drains.contains_key(uid), self.report.drains.get(uid)) {
+                drains.insert(uid.to_owned(), drain.clone());
+            }
+        }
+        let nodes = matching::nodes_by_host(began, &nodes);
+        let listed = self.preference.answered(now, began, &nodes);
+        let problem = listed.are_too_many.then(|| {
+            let most = TenantNodes::MOST_NOT_PREFERRED;
+            format!("the Nodes of more than {most} members are not ready: load balancers prefer no member")
+        });
+        Report {
+            is_polled: true,
+            problem: None,
+            lasting_problem: self.problem.found(now, problem),
+            not_preferred: listed.members,
+            drains,
+            deletions: BTreeMap::new(),
+        }
+    }
+
+    fn failed(&mut self, now: Instant, Problem { passes, message }: Problem) -> Report {
+        self.unusable = if passes {
+            0
+        } else {
+            self.unusable.saturating_add(1)
+        };
+        // A server that starts refuses for a moment what it allows: only what is so twice does not pass.
+        let passes = self.unusable < 2;
+        let message = bounded(&message);
+        let listed = self.preference.failed(now);
+        let before = &self.report.not_preferred;
+        Report {
+            is_polled: true,
+            lasting_problem: self.problem.found(now, Some(message.clone())),
+            not_preferred: listed.map_or_else(|| before.clone(), |listed| listed.members),
+            drains: BTreeMap::new(),
+            deletions: BTreeMap::new(),
+            problem: Some(Problem { passes, message }),
+        }
+    }
+}
+
+/// A problem as long as a status may state it.
+fn bounded(problem: &str) -> String {
+    readable(problem, TenantNodes::LONGEST_PROBLEM)
+}

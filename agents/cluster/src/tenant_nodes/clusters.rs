@@ -1,0 +1,200 @@
+//! Which clusters are polled when. Pure; the time is an argument.
+//!
+//! Places are shared by namespace, and a cluster rests by how long its poll took. Both hold by the key of the `SIPCluster`, whatever becomes
+//! of what is wanted: one that is forgotten and wanted again, or that names another Secret, is polled no sooner and no second time beside
+//! a poll that runs.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use kit::placement::ObjectKey;
+
+use super::{Action, Problem, Report, Wanted, cluster::Cluster, deletions::Deletions, poll::Found};
+
+/// Pause after a poll at which nobody wants a cluster any more.
+const FORGOTTEN: Duration = Duration::from_secs(10);
+/// A poll is followed by a pause of so many times its own length: one cluster never takes more than a tenth of a place.
+const REST: u32 = 9;
+
+/// A poll that begins.
+#[derive(Debug, PartialEq)]
+pub(super) struct Begun {
+    pub(super) cluster: ObjectKey,
+    pub(super) wanted: Wanted,
+    /// How many there were before.
+    pub(super) turn: usize,
+    /// Of what is wanted: the result of a poll for an earlier generation means nothing.
+    generation: u64,
+}
+
+/// All clusters that are wanted, and those whose rest is not over.
+#[derive(Debug, Default)]
+pub(super) struct Clusters {
+    entries: BTreeMap<ObjectKey, Entry>,
+    generation: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// `None`: nobody wants it any more.
+    cluster: Option<Cluster>,
+    /// Since when it is wanted.
+    since: Instant,
+    deletions: Deletions,
+    is_polling: bool,
+    /// When the last poll has ended, and how long it took.
+    last: Option<(Instant, Duration)>,
+}
+
+impl Entry {
+    fn new(now: Instant) -> Self {
+        Self {
+            cluster: None,
+            since: now,
+            deletions: Deletions::default(),
+            is_polling: false,
+            last: None,
+        }
+    }
+
+    /// When it is polled next, with at least this pause.
+    fn after(&self, pause: Duration) -> Instant {
+        let Some((ended, took)) = self.last else {
+            return self.since;
+        };
+        ended + pause.max(took.saturating_mul(REST))
+    }
+
+    fn forget(&mut self) {
+        self.cluster = None;
+        self.deletions = Deletions::default();
+    }
+
+    /// Whether it has to be known still: because it is wanted, or so that it is not polled sooner when it is wanted again.
+    fn is_kept(&self, now: Instant) -> bool {
+        let rests = self.last.is_some() && self.after(FORGOTTEN) > now;
+        self.cluster.is_some() || self.is_polling || rests
+    }
+}
+
+impl Clusters {
+    /// This is wanted of a cluster from now on. Returns whether it is something else than before.
+    pub(super) fn want(&mut self, key: &ObjectKey, wanted: Wanted, now: Instant) -> bool {
+        let entries = &mut self.entries;
+        let entry = entries.entry(key.clone()).or_insert_with(|| Entry::new(now));
+        entry.deletions.want(&wanted.members, now);
+        match &mut entry.cluster {
+            Some(cluster) if cluster.is_of(&wanted) => cluster.want(wanted),
+            Some(_) | None => {
+                self.generation = self.generation.wrapping_add(1);
+                entry.cluster = Some(Cluster::new(wanted, self.generation, now));
+                entry.since = now;
+                true
+            }
+        }
+    }
+
+    /// Nothing is wanted of a cluster any more.
+    pub(super) fn forget(&mut self, key: &ObjectKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.forget();
+        }
+    }
+
+    /// What is known of a cluster now.
+    pub(super) fn report(&self, key: &ObjectKey, now: Instant) -> Report {
+        let entry = self.entries.get(key);
+        let known = entry.and_then(|entry| Some((entry, entry.cluster.as_ref()?)));
+        known.map_or_else(Report::default, |(entry, cluster)| Report {
+            deletions: entry.deletions.left(now),
+            ..cluster.report().clone()
+        })
+    }
+
+    /// What is wanted now of the Node of a host, for the `SIPCluster` with this uid.
+    pub(super) fn action(&self, (key, uid): (&ObjectKey, Option<&str>), host: &str) -> Option<Action> {
+        let cluster = self.entries.get(key)?.cluster.as_ref()?;
+        cluster.action(uid, host)
+    }
+
+    /// The clusters to poll now, with what is wanted of each, and when the next one is due. At most `free` of them, and of each namespace
+    /// no more than `of_namespace` at once.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        free: usize,
+        of_namespace: usize,
+    ) -> (Vec<Begun>, Option<Instant>) {
+        self.entries.retain(|_, entry| entry.is_kept(now));
+        let mut running: BTreeMap<String, usize> = BTreeMap::new();
+        for (key, _) in self.entries.iter().filter(|(_, entry)| entry.is_polling) {
+            *running.entry(key.namespace.clone()).or_default() += 1;
+        }
+        // Those that have waited longest come first.
+        let waiting = self.entries.iter().filter(|(_, entry)| !entry.is_polling);
+        let mut waiting: Vec<(Instant, ObjectKey)> = waiting
+            .filter_map(|(key, entry)| {
+                let cluster = entry.cluster.as_ref()?;
+                Some((entry.after(cluster.pause()), key.clone()))
+            })
+            .collect();
+        waiting.sort();
+        let mut begun = Vec::new();
+        let mut next = None;
+        for (due, key) in waiting {
+            if due > now {
+                next = Some(due);
+                break;
+            }
+            let running = running.entry(key.namespace.clone()).or_default();
+            // The end of a poll brings about the next call.
+            if begun.len() == free || *running == of_namespace {
+                continue;
+            }
+            if let Some(entry) = self.entries.get_mut(&key)
+                && let Some(cluster) = &mut entry.cluster
+            {
+                *running += 1;
+                entry.is_polling = true;
+                let (wanted, turn) = cluster.begin();
+                begun.push(Begun {
+                    generation: cluster.generation(),
+                    cluster: key,
+                    wanted,
+                    turn,
+                });
+            }
+        }
+        (begun, next)
+    }
+
+    /// A poll has ended, which ran from and until then. Returns whether the report on the cluster has changed.
+    pub(super) fn end(
+        &mut self,
+        begun: &Begun,
+        (began, now): (Instant, Instant),
+        found: Result<Found, Problem>,
+    ) -> bool {
+        let Some(entry) = self.entries.get_mut(&begun.cluster) else {
+            return false;
+        };
+        entry.is_polling = false;
+        entry.last = Some((now, now.saturating_duration_since(began)));
+        let same = entry.cluster.as_mut();
+        let Some(cluster) = same.filter(|cluster| cluster.generation() == begun.generation) else {
+            return false;
+        };
+        let is_tried = entry.deletions.end(&begun.wanted, began, &found);
+        cluster.end(&begun.wanted, now, found) || is_tried
+    }
+
+    /// A poll does not take place, since there is no such cluster any more.
+    pub(super) fn is_gone(&mut self, begun: &Begun) {
+        if let Some(entry) = self.entries.get_mut(&begun.cluster) {
+            entry.is_polling = false;
+            entry.forget();
+        }
+    }
+}

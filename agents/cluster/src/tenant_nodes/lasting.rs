@@ -1,0 +1,90 @@
+//! Which problem the status states: one that has lasted for a while, for as long as polls do not show for a while that it is over. So a
+//! server that answers in turns has no status written each time. Pure; the time is an argument.
+
+use std::time::{Duration, Instant};
+
+/// For how long polls have to show something else before the status states that.
+const STEADY: Duration = Duration::from_mins(1);
+
+/// The problem of one cluster.
+#[derive(Debug, Default)]
+pub(super) struct Lasting {
+    stated: Option<String>,
+    /// What polls show instead, and since when.
+    other: Option<(Option<String>, Instant)>,
+}
+
+impl Lasting {
+    /// As a status has it from before this process.
+    pub(super) fn resumed(stated: Option<String>) -> Self {
+        Self { stated, other: None }
+    }
+
+    /// A poll has shown this problem, or none. Returns what the status states.
+    pub(super) fn found(&mut self, now: Instant, problem: Option<String>) -> Option<String> {
+        let other = self.other.take();
+        if problem != self.stated {
+            let since = match other {
+                // Where none is stated, problems count whatever their words are; where one is, other words count if they stay.
+                Some((other, since)) if other == problem || (self.stated.is_none() && other.is_some()) => {
+                    since
+                }
+                Some(_) | None => now,
+            };
+            if now.saturating_duration_since(since) >= STEADY {
+                self.stated = problem;
+            } else {
+                self.other = Some((problem, since));
+            }
+        }
+        self.stated.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_stated_and_taken_back_once_it_lasts() {
+        let start = Instant::now();
+        let mut lasting = Lasting::default();
+        for (seconds, found, expected) in [
+            (0, Some("silent"), None),
+            // It answers in turns.
+            (10, None, None),
+            (20, Some("refused"), None),
+            (60, Some("silent"), None),
+            (79, Some("silent: 2"), None),
+            (80, Some("silent: 3"), Some("silent: 3")),
+            // Its words change, or it is over for a moment.
+            (90, Some("silent: 4"), Some("silent: 3")),
+            (150, Some("silent: 5"), Some("silent: 3")),
+            (160, None, Some("silent: 3")),
+            (210, Some("silent: 5"), Some("silent: 3")),
+            (220, None, Some("silent: 3")),
+            (279, None, Some("silent: 3")),
+            (280, None, None),
+        ] {
+            let now = start + Duration::from_secs(seconds);
+            let stated = lasting.found(now, found.map(str::to_owned));
+            assert_eq!(stated.as_deref(), expected, "after {seconds} s");
+        }
+    }
+
+    #[test]
+    fn another_problem_is_stated_once_it_stays() {
+        let start = Instant::now();
+        let mut lasting = Lasting::resumed(Some("it does not exist".to_owned()));
+        for (seconds, found, expected) in [
+            (0, "it does not exist", "it does not exist"),
+            (10, "it has no key value", "it does not exist"),
+            (69, "it has no key value", "it does not exist"),
+            (70, "it has no key value", "it has no key value"),
+        ] {
+            let now = start + Duration::from_secs(seconds);
+            let stated = lasting.found(now, Some(found.to_owned()));
+            assert_eq!(stated.as_deref(), Some(expected), "after {seconds} s");
+        }
+    }
+}
