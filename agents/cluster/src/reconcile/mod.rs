@@ -27,6 +27,7 @@ mod host_users;
 mod machine;
 mod members;
 mod metrics;
+mod named_objects;
 mod observation;
 mod observe;
 mod orphans;

@@ -225,6 +225,12 @@ fn machines_count_and_not_hosts_or_consumers() {
             Some(MachineLookup::Kept(name("Cluster metal/one"))),
             Some(2),
         ),
+        (
+            surplus("h3"),
+            false,
+            Some(MachineLookup::Foreign(name("HostClaim tenant/c"))),
+            None,
+        ),
         (surplus("h3"), false, None, None),
     ] {
         let all = members(&[("h1", Bound), ("h2", Bound)])
