@@ -22,7 +22,7 @@ use super::{
     named_objects::refusal,
     outcomes::Outcomes,
     plan::{FinalizerAction, MachineAction, NodesAction, Plan},
-    scaling::{self, Scale},
+    scaling::{self, Scale, Spec},
     served_cluster::ServedCluster,
     write_probe::{Probe, probe},
 };
@@ -78,15 +78,20 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
             outcomes.error.get_or_insert(error);
         }
     }
+    let spec = Spec {
+        cluster: plan.cluster.clone(),
+        generation: object.and_then(|object| object.metadata.generation),
+    };
     for scale in &plan.scales {
-        act_on_replicas(scale, context, &mut outcomes).await;
+        act_on_replicas((&spec, scale), context, &mut outcomes).await;
     }
     outcomes
 }
 
-async fn act_on_replicas(scale: &Scale, context: &Context, outcomes: &mut Outcomes) {
+async fn act_on_replicas((spec, scale): (&Spec, &Scale), context: &Context, outcomes: &mut Outcomes) {
     match scaling::set(&context.client, scale).await {
         Ok(()) => {
+            context.contests.set(spec, scale, Instant::now());
             let event = Event::new(EventReason::ReplicasSet, scale.to_string());
             outcomes.events.push(event);
         }

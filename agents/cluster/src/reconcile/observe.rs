@@ -3,6 +3,7 @@
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
+    time::Instant,
 };
 
 use api::{Cluster, ClusterApiCluster, FINALIZER, SIPCluster};
@@ -23,7 +24,9 @@ use super::{
     metrics::Answer,
     named_objects::refusal,
     observation::{Evidence, Holding, MachineLookup, Nodes, Observation, State},
-    routing_pods, scaling, services, status,
+    routing_pods,
+    scaling::{self, Spec},
+    services, status,
 };
 use crate::inventory::ObservedHost;
 
@@ -70,8 +73,13 @@ async fn declare(object: &SIPCluster, context: &Context) -> Result<State, Error>
             not_older(object, &placement)?;
             let mut holding = holding(placement, named(object), context);
             holding.machines = machines(object, &holding, context).await;
+            let spec = Spec {
+                cluster: holding.placement.cluster().clone(),
+                generation: object.metadata.generation,
+            };
             for scaled in cluster.scaled() {
                 let found = scaling::find(&context.client, scaled, &holding.placement).await;
+                let found = context.contests.observe(&spec, found, Instant::now());
                 holding.scaled.push((scaled.clone(), found));
             }
             Ok(State::Declared(Box::new(cluster), holding))

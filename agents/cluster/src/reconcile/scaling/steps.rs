@@ -201,6 +201,7 @@ fn scale(
         is_paused,
         is_deleting,
         other_owner,
+        set_by: _,
     } = object;
     let kind = id.kind;
     let hosts = hosts(scaled, holding);

@@ -43,6 +43,7 @@ fn object(replicas: u32) -> Object {
         is_paused: false,
         is_deleting: false,
         other_owner: None,
+        set_by: None,
     }
 }
 
