@@ -22,7 +22,7 @@ use crate::{
     fence::{self, Fence},
     host_events,
     inventory::{self, DroppedNamespace, Inventory, Listed},
-    reconcile::{self, Context, MANAGER, Orphans, PendingWrites},
+    reconcile::{self, Contests, Context, MANAGER, Orphans, PendingWrites},
     tenant_nodes::{self, TenantNodes, metrics::Polls},
     triggers::Triggers,
 };
@@ -114,6 +114,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let tenant_nodes = poll_tenants(&mut agent, &client, (&inventory, &triggers, &events)).await?;
     let context = Arc::new(Context {
         fence,
+        contests: Contests::default(),
         client,
         tenant_nodes,
         drain_for: agent.config.tenant_drain(),

@@ -108,7 +108,8 @@ const CLUSTER_API_SYNCED: &[Meaning] = &[
     ),
     no(
         Reason::OwnedByOthers,
-        "Another field manager applies `spec.replicas`, or the autoscaler sets it; the message names it. Nothing is written.",
+        "Another field manager applies `spec.replicas` or changes it again and again, or the autoscaler sets it; the message names it. Nothing is \
+         written.",
     ),
     no(
         Reason::NamespaceNotGranted,

@@ -11,6 +11,15 @@ use kit::placement::{HostId, ObjectKey};
 /// Hosts that are remembered; a member whose host is gone is replaced within seconds, or waits for a free host.
 const REMEMBERED: usize = 1_024;
 
+/// Why a host is gone, as far as its owners tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its owners were gone, the first of which this names by kind, namespace and name: the garbage collector deletes such hosts.
+    Collected(String),
+    /// One of them was there, or it had none: somebody has deleted it.
+    Deleted,
+}
+
 /// A host as it was when it went.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoneHost {
@@ -20,6 +29,8 @@ pub struct GoneHost {
     pub consumer: Option<ConsumerReference>,
     /// Its owners: the garbage collector deletes an object when all of them are gone.
     pub owners: Vec<OwnerReference>,
+    /// Why it is gone, once the owners have been asked for. Later they say nothing of it any more: what a person deletes in consequence goes too.
+    pub verdict: Option<Verdict>,
 }
 
 /// The hosts that went last, one of each name.
@@ -53,6 +64,14 @@ impl GoneHosts {
         }
     }
 
+    /// Notes why a host is gone; the first verdict stays.
+    pub(super) fn judge(&mut self, host: &HostId, verdict: Verdict) {
+        let known = self.hosts.get_mut(host.key()).filter(|gone| gone.id == *host);
+        if let Some(gone) = known {
+            gone.verdict.get_or_insert(verdict);
+        }
+    }
+
     pub(super) fn get(&self, host: &HostId) -> Option<&GoneHost> {
         self.hosts.get(host.key()).filter(|gone| gone.id == *host)
     }
@@ -68,6 +87,21 @@ mod tests {
             id: HostId::new(key(name), uid),
             consumer: Some(ConsumerReference::default()),
             owners: Vec::new(),
+            verdict: None,
+        }
+    }
+
+    #[test]
+    fn the_first_verdict_about_a_gone_host_stays() {
+        let mut gone = GoneHosts::default();
+        let (first, collected) = (used("h1", "a"), Verdict::Collected("Metal3Machine m".to_owned()));
+        gone.add(first.clone());
+        gone.judge(&HostId::new(key("h1"), "b"), collected.clone());
+        assert_eq!(gone.get(&first.id), Some(&first), "it is another host");
+        for verdict in [Verdict::Deleted, collected] {
+            gone.judge(&first.id, verdict);
+            let known = gone.get(&first.id).and_then(|gone| gone.verdict.clone());
+            assert_eq!(known, Some(Verdict::Deleted));
         }
     }
 

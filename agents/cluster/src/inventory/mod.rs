@@ -17,7 +17,7 @@ mod watch;
 
 pub use changes::Changes;
 pub use dropped_namespaces::{DroppedNamespace, no_held_hosts_outside};
-pub use gone_hosts::GoneHost;
+pub use gone_hosts::{GoneHost, Verdict};
 pub use host_faults::HostFaults;
 pub use listed::Listed;
 pub use observed_host::{ObservedHost, SipLabels};

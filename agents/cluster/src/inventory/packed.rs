@@ -137,6 +137,7 @@ impl PackedHost {
             id: host.id().clone(),
             consumer: host.consumer().cloned(),
             owners: self.owners.to_vec(),
+            verdict: None,
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{
     changes::Changes,
-    gone_hosts::{GoneHost, GoneHosts},
+    gone_hosts::{GoneHost, GoneHosts, Verdict},
     host_faults::HostFaults,
     host_report,
     observed_host::ObservedHost,
@@ -91,6 +91,11 @@ impl Inventory {
     #[must_use]
     pub fn gone_host(&self, host: &HostId) -> Option<GoneHost> {
         self.lock().gone.get(host).cloned()
+    }
+
+    /// Notes why a host is gone; the first verdict stays.
+    pub fn judge_gone_host(&self, host: &HostId, verdict: Verdict) {
+        self.lock().gone.judge(host, verdict);
     }
 
     /// Takes a host in.

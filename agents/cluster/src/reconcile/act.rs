@@ -19,9 +19,10 @@ use super::{
     host_action::{ConditionalPatch, HostAction, Verb},
     machine::{self, DELETE},
     metrics::HostWrite,
+    named_objects::refusal,
     outcomes::Outcomes,
     plan::{FinalizerAction, MachineAction, NodesAction, Plan},
-    scaling::{self, Scale},
+    scaling::{self, Scale, Spec},
     served_cluster::ServedCluster,
     write_probe::{Probe, probe},
 };
@@ -67,7 +68,13 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
         outcomes.error = result.err();
     }
     for action in &plan.machines {
-        act_on_machine(action, plan.follows_machines, context, &mut outcomes).await;
+        act_on_machine(
+            (&plan.cluster, action),
+            plan.follows_machines,
+            context,
+            &mut outcomes,
+        )
+        .await;
     }
     if let Some(actions) = &plan.hosts {
         let released = act_on_hosts((&plan.cluster, actions), context, &mut outcomes).await;
@@ -78,15 +85,20 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
             outcomes.error.get_or_insert(error);
         }
     }
+    let spec = Spec {
+        cluster: plan.cluster.clone(),
+        generation: object.and_then(|object| object.metadata.generation),
+    };
     for scale in &plan.scales {
-        act_on_replicas(scale, context, &mut outcomes).await;
+        act_on_replicas((&spec, scale), context, &mut outcomes).await;
     }
     outcomes
 }
 
-async fn act_on_replicas(scale: &Scale, context: &Context, outcomes: &mut Outcomes) {
+async fn act_on_replicas((spec, scale): (&Spec, &Scale), context: &Context, outcomes: &mut Outcomes) {
     match scaling::set(&context.client, scale).await {
         Ok(()) => {
+            context.contests.set(spec, scale, Instant::now());
             let event = Event::new(EventReason::ReplicasSet, scale.to_string());
             outcomes.events.push(event);
         }
@@ -107,14 +119,20 @@ async fn act_on_replicas(scale: &Scale, context: &Context, outcomes: &mut Outcom
 }
 
 /// `follows`: replicas wait for the Machine to be marked.
-async fn act_on_machine(action: &MachineAction, follows: bool, context: &Context, outcomes: &mut Outcomes) {
+async fn act_on_machine(
+    (cluster, action): (&ClusterId, &MachineAction),
+    follows: bool,
+    context: &Context,
+    outcomes: &mut Outcomes,
+) {
+    let cluster = cluster.key();
     let mut failed = |what: &str, error: &kube::Error| {
         // Cluster API writes its Machines often: that one has changed meanwhile is no failure.
         if apply::code(error) == Some(409) {
             outcomes.requeue_in(CHANGED);
             return;
         }
-        let note = format!("annotation {DELETE} {what}: {}", apply::reason(error));
+        let note = format!("annotation {DELETE} {what}: {}", refusal(error));
         outcomes
             .events
             .push(Event::new(EventReason::MachineNotAsked, note));
@@ -122,14 +140,14 @@ async fn act_on_machine(action: &MachineAction, follows: bool, context: &Context
     };
     match action {
         MachineAction::Prioritize(machine) => {
-            if let Err(error) = machine::prioritize(&context.client, machine).await {
+            if let Err(error) = machine::prioritize(&context.client, cluster, machine).await {
                 failed(&format!("cannot be set on Machine {machine}"), &error);
             } else if follows && !machine.is_marked() {
                 outcomes.requeue_in(MARKED);
             }
         }
         MachineAction::Restore { host, machine } => {
-            if let Err(error) = machine::restore(&context.client, machine).await {
+            if let Err(error) = machine::restore(&context.client, cluster, machine).await {
                 failed(&format!("cannot be removed from Machine {machine}"), &error);
                 outcomes.stuck.insert(host.clone(), machine.clone());
             }

@@ -22,6 +22,12 @@ pub(super) fn advice(member: &Member, machine: Option<&MachineLookup>) -> String
     let machine = match machine {
         Some(MachineLookup::Found(machine)) => machine,
         Some(MachineLookup::Claim(claim)) => return format!("; delete {claim}: no Machine uses that"),
+        Some(MachineLookup::Foreign(consumer)) => {
+            return format!(
+                "; {consumer} is for a Machine of another Cluster{}",
+                foreign_consumer()
+            );
+        }
         Some(MachineLookup::Kept(cluster)) => {
             return format!(
                 "; Cluster API keeps it in the name of {cluster} for the next Machine of its owner (nodeReuse): remove spec.consumerRef of the host"
@@ -48,9 +54,13 @@ pub(super) fn of_gone_host(machine: Option<&MachineLookup>) -> String {
         Some(MachineLookup::Collected(owner)) => format!(
             "; nobody deleted it: its owner {owner} was gone, and Kubernetes' garbage collector deletes hosts without their owners"
         ),
-        Some(MachineLookup::Claim(_) | MachineLookup::Kept(_) | MachineLookup::Unreadable(_)) | None => {
-            String::new()
-        }
+        Some(
+            MachineLookup::Claim(_)
+            | MachineLookup::Foreign(_)
+            | MachineLookup::Kept(_)
+            | MachineLookup::Unreadable(_),
+        )
+        | None => String::new(),
     }
 }
 
@@ -99,6 +109,7 @@ mod tests {
         let claim = MachineLookup::Claim("HostClaim shop/c-0".to_owned());
         let collected = MachineLookup::Collected("Metal3Machine metal/m-0".to_owned());
         let kept = MachineLookup::Kept("Cluster metal/shop".to_owned());
+        let foreign = MachineLookup::Foreign("HostClaim shop/c-0".to_owned());
         let unreadable = MachineLookup::Unreadable("not now".to_owned());
         for (reason, machine, expected) in [
             (
@@ -154,6 +165,12 @@ mod tests {
                 Some(&kept),
                 "; Cluster API keeps it in the name of Cluster metal/shop for the next Machine of its owner (nodeReuse): remove spec.consumerRef of the host",
             ),
+            (
+                "surplus",
+                Some(&foreign),
+                "; HostClaim shop/c-0 is for a Machine of another Cluster: delete the Machine that uses it, or name its Cluster in annotation sip.airshipit.org/cluster-api-cluster of the SIPCluster",
+            ),
+            ("gone", Some(&foreign), ""),
             ("surplus", Some(&unreadable), ""),
             ("failed", None, ""),
         ] {

@@ -8,7 +8,7 @@ use kit::{
 };
 use kube::Client;
 
-use super::{metrics::Metrics, pending_writes::PendingWrites};
+use super::{metrics::Metrics, pending_writes::PendingWrites, scaling::Contests};
 use crate::{
     answered::Answered, fence::Fence, host_events::HostEvents, inventory::Inventory,
     tenant_nodes::TenantNodes, triggers::Triggers,
@@ -33,6 +33,8 @@ pub struct Context {
     pub pending_statuses: PendingWrites,
     /// The positions that the scheduler has answered from.
     pub answered: Answered,
+    /// Whose replicas somebody else sets back again and again.
+    pub contests: Contests,
     /// When a release may be confirmed.
     pub fence: Fence,
     /// What is wanted and known of the Nodes of tenants' clusters.

@@ -54,8 +54,8 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
     let scaling = scaling::steps(cluster, holding, is_held);
     let named = named_machines(object);
     let mut written = status::placement(placement);
-    let surplus = surplus_machines(holding);
-    name_machines(&mut written, &surplus, &named);
+    let asked = asked_machines(holding);
+    name_machines(&mut written, (holding, &asked), &named);
     let tenant_nodes = draining::tenant_nodes(object, nodes.as_ref(), &holding.nodes.report);
     let unreadable: Vec<Event> = holding
         .machines
@@ -64,6 +64,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
             MachineLookup::Unreadable(why) => Some(Event::new(EventReason::MachineNotAsked, why)),
             MachineLookup::Found(_)
             | MachineLookup::Claim(_)
+            | MachineLookup::Foreign(_)
             | MachineLookup::Kept(_)
             | MachineLookup::Collected(_) => None,
         })
@@ -72,7 +73,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         cluster_api: holding.cluster_api.clone(),
         watched: Some(members::hosts(&members)),
         nodes: nodes.map_or(NodesAction::Forget, |wanted| NodesAction::Want(Box::new(wanted))),
-        machines: machine_actions(&surplus, &named),
+        machines: machine_actions((holding, &asked), &named),
         hosts: is_held.then(|| members::host_actions(holding, &members)),
         scales: scaling.scales,
         follows_machines: scaling.finding.is_some(),
@@ -118,18 +119,15 @@ fn named_machines(object: &api::SIPCluster) -> BTreeMap<String, Machine> {
         .collect()
 }
 
-/// What is known of the Machines on surplus hosts, by the uid of the host: Cluster API is asked to delete these first. In the place of a
-/// Machine on a host that has failed its owner is to make another one.
-fn surplus_machines(holding: &Holding) -> BTreeMap<&str, &MachineLookup> {
-    let surplus = holding
-        .placement
-        .members()
-        .iter()
-        .filter(|member| is_surplus(member));
+/// The Machines on surplus hosts, by the uid of the host: Cluster API is asked to delete these first. In the place of a Machine on a host that
+/// has failed its owner is to make another one.
+fn asked_machines(holding: &Holding) -> BTreeMap<&str, &Machine> {
+    let members = holding.placement.members().iter();
+    let surplus = members.filter(|member| is_surplus(member));
     surplus
         .filter_map(|member| {
-            let (uid, machine) = holding.machines.get_key_value(member.host().uid())?;
-            Some((&**uid, machine))
+            let (uid, lookup) = holding.machines.get_key_value(member.host().uid())?;
+            Some((&**uid, found(lookup)?))
         })
         .collect()
 }
@@ -137,17 +135,16 @@ fn surplus_machines(holding: &Holding) -> BTreeMap<&str, &MachineLookup> {
 /// Writes into the placement which Machines are asked to go. One that cannot be read stays named.
 fn name_machines(
     placement: &mut Placement,
-    surplus: &BTreeMap<&str, &MachineLookup>,
+    (holding, asked): (&Holding, &BTreeMap<&str, &Machine>),
     named: &BTreeMap<String, Machine>,
 ) {
     for member in &mut placement.members {
-        let machine = match surplus.get(&*member.uid) {
-            Some(MachineLookup::Found(machine)) => Some(machine),
-            Some(MachineLookup::Unreadable(_)) => named.get(&member.uid),
-            Some(MachineLookup::Claim(_) | MachineLookup::Kept(_) | MachineLookup::Collected(_)) | None => {
-                None
-            }
+        let before = || {
+            named
+                .get(&member.uid)
+                .filter(|_| is_unreadable(holding, &member.uid))
         };
+        let machine = asked.get(&*member.uid).copied().or_else(before);
         member.machine = machine.map(ToString::to_string);
     }
 }
@@ -155,29 +152,38 @@ fn name_machines(
 /// Machines that are not to go any more are restored first: once the status does not name them, they are forgotten. Those that are to
 /// go are asked when the status names them.
 fn machine_actions(
-    surplus: &BTreeMap<&str, &MachineLookup>,
+    (holding, asked): (&Holding, &BTreeMap<&str, &Machine>),
     named: &BTreeMap<String, Machine>,
 ) -> Vec<MachineAction> {
-    let found: Vec<&Machine> = surplus
-        .values()
-        .filter_map(|machine| match machine {
-            MachineLookup::Found(machine) => Some(machine),
-            MachineLookup::Unreadable(_)
-            | MachineLookup::Claim(_)
-            | MachineLookup::Kept(_)
-            | MachineLookup::Collected(_) => None,
-        })
-        .collect();
     let mut actions = Vec::new();
     for (host, machine) in named {
-        if let Some(found) = found.iter().find(|found| found.is(machine)) {
+        if let Some(found) = asked.values().find(|found| found.is(machine)) {
             actions.push(MachineAction::Prioritize((*found).clone()));
-        } else if !surplus.contains_key(&**host) {
+        } else if !is_unreadable(holding, host) {
+            // As the host leads to it, if it does: that tells whose an earlier version's annotation is.
+            let reached = holding.machines.get(host).and_then(found);
+            let reached = reached.filter(|found| found.is(machine)).unwrap_or(machine);
             actions.push(MachineAction::Restore {
                 host: host.clone(),
-                machine: machine.clone(),
+                machine: reached.clone(),
             });
         }
     }
     actions
+}
+
+fn found(lookup: &MachineLookup) -> Option<&Machine> {
+    match lookup {
+        MachineLookup::Found(machine) => Some(machine),
+        MachineLookup::Claim(_)
+        | MachineLookup::Foreign(_)
+        | MachineLookup::Kept(_)
+        | MachineLookup::Collected(_)
+        | MachineLookup::Unreadable(_) => None,
+    }
+}
+
+/// Whether the Machine on a host cannot be read, by the uid of the host.
+fn is_unreadable(holding: &Holding, host: &str) -> bool {
+    matches!(holding.machines.get(host), Some(MachineLookup::Unreadable(_)))
 }

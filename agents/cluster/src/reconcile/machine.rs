@@ -4,38 +4,42 @@
 //! `cluster.x-k8s.io/delete-machine` makes a Machine the first that Cluster API deletes when its owner is scaled down. Only those on
 //! surplus hosts carry it: where a host has failed, the owner is to make another Machine. The
 //! status names the Machines that carry it because of us before they do, so that it is taken off again when another member goes
-//! in the place of this one, whatever has been restarted meanwhile. What a person has put on stays.
+//! in the place of this one, whatever has been restarted meanwhile. What a person has put on stays, and what another `SIPCluster` has: the
+//! value names the one that it is of.
 
 use std::fmt;
 
 use kit::{apply, placement::ObjectKey};
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{ApiResource, DynamicObject},
-    core::{GroupVersion, PartialObjectMeta},
-};
-use serde_json::json;
+use kube::{Client, ResourceExt as _, api::DynamicObject, core::PartialObjectMeta};
+use serde_json::{Value, json};
 
-use super::context::MANAGER;
+use super::{
+    context::MANAGER,
+    named_objects::{Found, Named},
+};
 
 /// On a Machine: Cluster API deletes it first.
 pub(super) const DELETE: &str = "cluster.x-k8s.io/delete-machine";
-/// Value of the annotation where we have put it on.
+/// What the value of the annotation begins with where this agent has put it on; namespace and name of the `SIPCluster` follow. Earlier versions
+/// wrote no more than this.
 const OURS: &str = "sip.airshipit.org";
 /// Group of Cluster API's own kinds.
 pub(super) const CLUSTER_API: &str = "cluster.x-k8s.io";
+/// Kind of a Machine.
+pub(super) const MACHINE: &str = "Machine";
 /// On a Machine: the `MachineDeployment` that it is one of. Its controller is a `MachineSet`, which nobody scales.
 const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
 /// How often a Machine that changes under a write is written.
 const ATTEMPTS: u8 = 3;
-/// Versions of Cluster API's kinds, the newest first: any serves the metadata of an object.
-const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
 /// A Machine of Cluster API.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Machine {
     key: ObjectKey,
-    /// By which API version it is reached; absent where only a status names it.
+    /// The object to which the host has led, and which is of the Cluster that the `SIPCluster` serves; absent where only a status names it. Without
+    /// this nothing is asked of a Machine.
+    uid: Option<String>,
+    /// By which API version it is reached; absent where it is gone, or only a status names it.
     version: Option<String>,
     /// What is scaled, and makes another one in its place: kind and name. Absent where nothing owns it, or only a status names it.
     owner: Option<String>,
@@ -53,18 +57,16 @@ impl fmt::Display for Machine {
 }
 
 impl Machine {
-    /// A Machine by its name and a served version; `found`: the object, if there is one.
-    pub(super) fn of_object(
-        key: ObjectKey,
-        version: String,
-        found: Option<&PartialObjectMeta<DynamicObject>>,
-    ) -> Self {
+    /// A Machine by its name and uid; `found`: the object, if it is there.
+    pub(super) fn of_object(key: ObjectKey, uid: String, found: Option<&Found>) -> Self {
+        let metadata = found.map(|found| &found.metadata);
         Self {
             key,
-            version: Some(version),
-            owner: found.and_then(scaled_owner),
-            leaves: found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()),
-            is_marked: found.is_some_and(|found| found.annotations().contains_key(DELETE)),
+            uid: Some(uid),
+            version: found.map(|found| found.version.clone()),
+            owner: metadata.and_then(scaled_owner),
+            leaves: metadata.is_none_or(|found| found.metadata.deletion_timestamp.is_some()),
+            is_marked: metadata.is_some_and(|found| found.annotations().contains_key(DELETE)),
         }
     }
 
@@ -81,6 +83,7 @@ impl Machine {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             },
+            uid: None,
             version: None,
             owner: None,
             leaves: false,
@@ -114,6 +117,15 @@ impl Machine {
         }
     }
 
+    /// One to which a host has led.
+    #[cfg(test)]
+    pub(super) fn reached(self, uid: &str) -> Self {
+        Self {
+            uid: Some(uid.to_owned()),
+            ..self
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn leaving(self) -> Self {
         Self { leaves: true, ..self }
@@ -124,15 +136,24 @@ impl Machine {
         self.key == other.key
     }
 
-    fn versions(&self) -> impl Iterator<Item = GroupVersion> {
-        let known = self
-            .version
-            .as_deref()
-            .map(|version| GroupVersion::gv(CLUSTER_API, version));
-        let guessed = VERSIONS.map(|version| GroupVersion::gv(CLUSTER_API, version));
-        let guessed = guessed.into_iter().filter(|_| self.version.is_none());
-        known.into_iter().chain(guessed)
+    /// What is written to its annotation, if anything; `found`: as it is now, `mark`: the value that is ours.
+    fn change(&self, found: &PartialObjectMeta<DynamicObject>, change: Change, mark: &str) -> Option<Value> {
+        let is_known = self.uid.is_some() && self.uid == found.uid();
+        let value = found.annotations().get(DELETE).map(String::as_str);
+        // An earlier version did not state for whom: it was for whoever's host leads here.
+        let is_earlier = value == Some(OURS) && is_known;
+        match change {
+            Change::Mark => (is_known && (value.is_none() || is_earlier)).then(|| json!(mark)),
+            Change::Unmark => (value == Some(mark) || is_earlier).then_some(Value::Null),
+        }
     }
+}
+
+/// What happens to the annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Mark,
+    Unmark,
 }
 
 /// What is scaled and owns a Machine.
@@ -146,78 +167,68 @@ fn scaled_owner(machine: &PartialObjectMeta<DynamicObject>) -> Option<String> {
     Some(format!("{} {}", owner.kind, owner.name))
 }
 
-/// Makes a Machine the first that Cluster API deletes.
+/// Makes a Machine the first that Cluster API deletes, for this `SIPCluster`.
 ///
 /// # Errors
 /// What the API server answers.
-pub(super) async fn prioritize(client: &Client, machine: &Machine) -> kube::Result<()> {
-    annotate(client, machine, true).await
+pub(super) async fn prioritize(client: &Client, cluster: &ObjectKey, machine: &Machine) -> kube::Result<()> {
+    annotate(client, cluster, machine, Change::Mark).await
 }
 
-/// Takes that back; what a person has put on stays.
+/// Takes that back; what a person or another `SIPCluster` has put on stays.
 ///
 /// # Errors
 /// What the API server answers.
-pub(super) async fn restore(client: &Client, machine: &Machine) -> kube::Result<()> {
-    annotate(client, machine, false).await
+pub(super) async fn restore(client: &Client, cluster: &ObjectKey, machine: &Machine) -> kube::Result<()> {
+    annotate(client, cluster, machine, Change::Unmark).await
 }
 
 /// Cluster API's controllers write Machines often: one that has changed since it was read is read again.
-async fn annotate(client: &Client, machine: &Machine, first: bool) -> kube::Result<()> {
+async fn annotate(
+    client: &Client,
+    cluster: &ObjectKey,
+    machine: &Machine,
+    change: Change,
+) -> kube::Result<()> {
     let mut attempt = 1;
     loop {
-        match annotate_once(client, machine, first).await {
+        match annotate_once(client, cluster, machine, change).await {
             Err(error) if apply::code(&error) == Some(409) && attempt < ATTEMPTS => attempt += 1,
             result => return result,
         }
     }
 }
 
-async fn annotate_once(client: &Client, machine: &Machine, first: bool) -> kube::Result<()> {
-    let ObjectKey { namespace, name } = &machine.key;
-    for version in machine.versions() {
-        let machines = objects(client, &version, "Machine", namespace);
-        let Some(found) = metadata(&machines, name).await? else {
-            continue;
-        };
-        let annotation = found.annotations().get(DELETE);
-        let due = if first {
-            annotation.is_none()
-        } else {
-            annotation.is_some_and(|value| value == OURS)
-        };
-        if due {
-            let value = if first { json!(OURS) } else { json!(null) };
-            let (uid, observed) = (found.uid(), found.resource_version());
-            let condition = (&*uid.unwrap_or_default(), &*observed.unwrap_or_default());
-            let change = json!({ "annotations": { DELETE: value } });
-            apply::merge_metadata(&machines, MANAGER, name, condition, change).await?;
-        }
-        return Ok(());
-    }
-    Ok(())
-}
-
-pub(super) fn objects(
+async fn annotate_once(
     client: &Client,
-    version: &GroupVersion,
-    kind: &str,
-    namespace: &str,
-) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk(&version.clone().with_kind(kind));
-    Api::namespaced_with(client.clone(), namespace, &resource)
-}
-
-/// Metadata of an object; `None` when there is none, or no such kind: the API server answers 404 to both.
-pub(super) async fn metadata(
-    api: &Api<DynamicObject>,
-    name: &str,
-) -> kube::Result<Option<PartialObjectMeta<DynamicObject>>> {
-    match api.get_metadata(name).await {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if apply::code(&error) == Some(404) => Ok(None),
-        Err(error) => Err(error),
-    }
+    cluster: &ObjectKey,
+    machine: &Machine,
+    change: Change,
+) -> kube::Result<()> {
+    let ObjectKey { namespace, name } = &machine.key;
+    let named = Named {
+        group: CLUSTER_API,
+        kind: MACHINE,
+        version: machine.version.as_deref(),
+        namespace,
+        name,
+    };
+    let Some(Found {
+        version: _,
+        api,
+        metadata: found,
+    }) = named.find(client).await?
+    else {
+        return Ok(());
+    };
+    let Some(value) = machine.change(&found, change, &format!("{OURS}/{cluster}")) else {
+        return Ok(());
+    };
+    let (uid, observed) = (found.uid(), found.resource_version());
+    let condition = (&*uid.unwrap_or_default(), &*observed.unwrap_or_default());
+    let written = json!({ "annotations": { DELETE: value } });
+    apply::merge_metadata(&api, MANAGER, name, condition, written).await?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -256,14 +267,65 @@ mod tests {
         (Client::new(service, "tenant"), patches)
     }
 
+    fn shop() -> ObjectKey {
+        ObjectKey {
+            namespace: "shop".to_owned(),
+            name: "orders".to_owned(),
+        }
+    }
+
     #[tokio::test]
     async fn a_machine_that_has_changed_is_read_again() {
-        let machine = Machine::parse("tenant/m-0").unwrap();
+        let machine = Machine::parse("tenant/m-0").unwrap().reached("u");
         for (conflicts, patches, code) in [(0, 1, None), (2, 3, None), (9, 3, Some(409))] {
             let (client, asked) = server(conflicts);
-            let result = prioritize(&client, &machine).await;
+            let result = prioritize(&client, &shop(), &machine).await;
             assert_eq!(result.err().as_ref().and_then(apply::code), code, "{conflicts}");
             assert_eq!(asked.load(Ordering::Relaxed), patches, "{conflicts}");
+        }
+    }
+
+    #[test]
+    fn only_an_own_mark_is_written_or_taken_off() {
+        const MARK: &str = "sip.airshipit.org/shop/orders";
+        let named = Machine::parse("tenant/m-0").unwrap();
+        let (own, other) = (named.clone().reached("u"), named.clone().reached("another"));
+        let [set, remove] = [Some(json!(MARK)), Some(Value::Null)];
+        for (who, machine, value, marked, unmarked) in [
+            ("none", &own, None, &set, &None),
+            ("its own", &own, Some(MARK), &None, &remove),
+            ("of an earlier version", &own, Some(OURS), &set, &remove),
+            ("a person's", &own, Some("mine"), &None, &None),
+            (
+                "another cluster's",
+                &own,
+                Some("sip.airshipit.org/b/orders"),
+                &None,
+                &None,
+            ),
+            ("none, by a status alone", &named, None, &None, &None),
+            ("its own, by a status alone", &named, Some(MARK), &None, &remove),
+            (
+                "of an earlier version, by a status alone",
+                &named,
+                Some(OURS),
+                &None,
+                &None,
+            ),
+            ("none, on another of its name", &other, None, &None, &None),
+            (
+                "of an earlier version, on another of its name",
+                &other,
+                Some(OURS),
+                &None,
+                &None,
+            ),
+        ] {
+            let annotations = value.map(|value| json!({ DELETE: value }));
+            let found = json!({"metadata": {"name": "m-0", "uid": "u", "annotations": annotations}});
+            let found: PartialObjectMeta<DynamicObject> = serde_json::from_value(found).unwrap();
+            assert_eq!(machine.change(&found, Change::Mark, MARK), *marked, "{who}");
+            assert_eq!(machine.change(&found, Change::Unmark, MARK), *unmarked, "{who}");
         }
     }
 }

@@ -27,6 +27,7 @@ mod host_users;
 mod machine;
 mod members;
 mod metrics;
+mod named_objects;
 mod observation;
 mod observe;
 mod orphans;
@@ -60,6 +61,7 @@ pub use members::is_succeeded;
 pub use metrics::Metrics;
 pub use orphans::{Orphans, run as reconcile_orphans};
 pub use pending_writes::PendingWrites;
+pub use scaling::Contests;
 pub use services::is_drained;
 pub use write_probe::run as probe_refused_hosts;
 

@@ -67,12 +67,21 @@ pub(super) struct Holding {
     pub(super) hosts: BTreeMap<ObjectKey, ObservedHost>,
     /// Those of them that this process has written since.
     pub(super) pending: BTreeSet<ObjectKey>,
-    /// What is known of Cluster API's Machines on hosts that leave and are in use, and of those whose hosts are gone, by the uid of the host.
+    /// What is known of Cluster API's Machines on hosts that leave and are in use, on those whose Machine the status names, and of those whose hosts
+    /// are gone, by the uid of the host.
     pub(super) machines: BTreeMap<String, MachineLookup>,
     /// The objects of Cluster API that the spec names, and what is known of each.
     pub(super) scaled: Vec<(Scaled, Lookup)>,
     /// What is known of the Nodes of the tenant's cluster.
     pub(super) nodes: Nodes,
+}
+
+impl Holding {
+    /// The Cluster API cluster that the `SIPCluster` serves.
+    pub(super) fn served(&self) -> ClusterApiCluster {
+        let annotation = self.cluster_api.as_ref().map(ToString::to_string);
+        ClusterApiCluster::meant(annotation.as_deref(), self.placement.cluster().name())
+    }
 }
 
 /// What is known of the Nodes of a tenant's cluster, and for how long a host that leaves waits for the drain of its own.
@@ -90,6 +99,8 @@ pub(super) enum MachineLookup {
     Found(Machine),
     /// A `HostClaim` without Machine uses it, which this names by kind, namespace and name.
     Claim(String),
+    /// A Machine of another Cluster uses it, to which this leads, by kind, namespace and name.
+    Foreign(String),
     /// No Machine uses it, but CAPM3 keeps it for one, in the name of this Cluster.
     Kept(String),
     /// The host is gone, as its owner is, which this names by kind, namespace and name: the garbage collector deletes such hosts.
@@ -103,6 +114,7 @@ impl From<User> for MachineLookup {
         match user {
             User::Machine(machine) => Self::Found(machine),
             User::Claim(claim) => Self::Claim(claim),
+            User::Foreign(consumer) => Self::Foreign(consumer),
             User::Kept(cluster) => Self::Kept(cluster),
         }
     }

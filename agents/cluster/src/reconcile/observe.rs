@@ -9,7 +9,6 @@ use std::{
 use api::{Cluster, ClusterApiCluster, FINALIZER, SIPCluster};
 use k8s_openapi::jiff::Timestamp;
 use kit::{
-    apply,
     config::Section,
     placement::{ClusterId, HostId, Member, ObjectKey, Placement},
     scheduler,
@@ -23,8 +22,11 @@ use super::{
     error::Error,
     host_users,
     metrics::Answer,
+    named_objects::refusal,
     observation::{Evidence, Holding, MachineLookup, Nodes, Observation, State},
-    routing_pods, scaling, services, status,
+    routing_pods,
+    scaling::{self, Spec},
+    services, status,
 };
 use crate::inventory::ObservedHost;
 
@@ -70,9 +72,14 @@ async fn declare(object: &SIPCluster, context: &Context) -> Result<State, Error>
             known_epoch(&placement, context)?;
             not_older(object, &placement)?;
             let mut holding = holding(placement, named(object), context);
-            holding.machines = machines(&holding, context).await;
+            holding.machines = machines(object, &holding, context).await;
+            let spec = Spec {
+                cluster: holding.placement.cluster().clone(),
+                generation: object.metadata.generation,
+            };
             for scaled in cluster.scaled() {
                 let found = scaling::find(&context.client, scaled, &holding.placement).await;
+                let found = context.contests.observe(&spec, found, Instant::now());
                 holding.scaled.push((scaled.clone(), found));
             }
             Ok(State::Declared(Box::new(cluster), holding))
@@ -191,27 +198,37 @@ fn holding(placement: Placement, cluster_api: Option<ClusterApiCluster>, context
     }
 }
 
-/// Finds Cluster API's Machines on hosts that leave and are in use, and those whose hosts are gone.
-async fn machines(holding: &Holding, context: &Context) -> BTreeMap<String, MachineLookup> {
-    let mut machines = BTreeMap::new();
+/// Finds Cluster API's Machines on hosts that leave and are in use, those that the status names, and those whose hosts are gone.
+async fn machines(
+    object: &SIPCluster,
+    holding: &Holding,
+    context: &Context,
+) -> BTreeMap<String, MachineLookup> {
+    let (mut machines, served) = (BTreeMap::new(), holding.served());
+    let known = status::held(object).into_iter().flat_map(|held| &held.members);
+    let named: BTreeSet<&str> = known
+        .filter(|member| member.machine.is_some())
+        .map(|member| &*member.uid)
+        .collect();
     for member in holding.placement.members() {
         let id = member.host();
         let host = holding.hosts.get(id.key());
         if host.is_none_or(|host| host.id() != id) {
-            if let Some(left) = left_behind(id, context).await {
+            if let Some(left) = left_behind(id, &served, context).await {
                 machines.insert(id.uid().to_owned(), left);
             }
             continue;
         }
-        let (cluster, named) = (holding.placement.cluster(), holding.cluster_api.as_ref());
+        let (cluster, serves) = (holding.placement.cluster(), holding.cluster_api.as_ref());
         // Whether a pod routes to it makes no difference to who uses it.
-        let Assessment::InUse(_) = assess(cluster, named, member, host, false) else {
+        let assessment = assess(cluster, serves, member, host, false);
+        if !matches!(assessment, Assessment::InUse(_)) && !named.contains(id.uid()) {
             continue;
-        };
+        }
         let Some(consumer) = host.and_then(|host| host.consumer()) else {
             continue;
         };
-        let found = match host_users::find(&context.client, consumer).await {
+        let found = match host_users::find(&context.client, &served, consumer).await {
             Ok(None) => continue,
             Ok(Some(user)) => user.into(),
             Err(error) => MachineLookup::Unreadable(format!(
@@ -219,7 +236,7 @@ async fn machines(holding: &Holding, context: &Context) -> BTreeMap<String, Mach
                 consumer.kind.as_deref().unwrap_or_default(),
                 consumer.namespace.as_deref().unwrap_or_default(),
                 consumer.name.as_deref().unwrap_or_default(),
-                apply::reason(&error)
+                refusal(&error)
             )),
         };
         machines.insert(id.uid().to_owned(), found);
@@ -228,15 +245,13 @@ async fn machines(holding: &Holding, context: &Context) -> BTreeMap<String, Mach
 }
 
 /// What a host that is gone leaves behind, as far as this process has seen it go.
-async fn left_behind(host: &HostId, context: &Context) -> Option<MachineLookup> {
-    let gone = context.inventory.gone_host(host)?;
-    let namespace = &host.key().namespace;
-    let left = host_users::find_left(&context.client, namespace, gone.consumer.as_ref(), &gone.owners).await;
+async fn left_behind(host: &HostId, served: &ClusterApiCluster, context: &Context) -> Option<MachineLookup> {
+    let left = host_users::find_left(&context.client, &context.inventory, served, host).await;
     match left {
         Ok(left) => left.map(MachineLookup::from),
         Err(error) => Some(MachineLookup::Unreadable(format!(
             "the Machine that was on BareMetalHost {host}, which is gone, cannot be read: {}",
-            apply::reason(&error)
+            refusal(&error)
         ))),
     }
 }

@@ -10,12 +10,15 @@ use kube::{
 use sandbox::{region::Agent, repository, wait};
 use serde_json::{Value, json};
 
+use crate::capm3::CLUSTER;
 use crate::faults::{Call, Fault, Faulty, Injected};
 use crate::fixtures::{
     AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, given_back, members, set_consumer, sip_labels,
 };
 
 const DELETE: &str = "cluster.x-k8s.io/delete-machine";
+/// Its value where the cluster agent has set it for `SIPCluster` `machines/shop`.
+const MARK: &str = "sip.airshipit.org/machines/shop";
 /// On a Machine: the `MachineDeployment` that it is one of.
 const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
 const TENANT: &str = "machines";
@@ -36,7 +39,9 @@ fn machines(stage: &Stage) -> Api<DynamicObject> {
 async fn uses(stage: &Stage, host: &str) {
     let kind = resource("cluster.x-k8s.io", "Machine");
     let mut machine = DynamicObject::new(&format!("{host}-machine"), &kind);
-    machine.metadata.labels = Some([(DEPLOYMENT.to_owned(), "shop-md".to_owned())].into());
+    let labels = [(DEPLOYMENT, "shop-md"), (CLUSTER, "shop")];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    machine.metadata.labels = Some(labels.into());
     let machine = machines(stage)
         .create(&PostParams::default(), &machine)
         .await
@@ -130,7 +135,7 @@ async fn only_a_surplus_members_machine_is_marked_for_deletion() {
         .edit(&shop, json!({"nodes": {"Worker": {"count": {"active": 3}}}}))
         .await;
     let first = victim(&stage, &shop, "").await;
-    until_asked(&stage, &first, Some("sip.airshipit.org")).await;
+    until_asked(&stage, &first, Some(MARK)).await;
     let why = stage
         .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", &first)
         .await;
@@ -244,7 +249,7 @@ async fn a_machine_that_changes_meanwhile_is_marked_quietly() {
     stage
         .edit(&shop, json!({"nodes": {"Worker": {"count": {"active": 0}}}}))
         .await;
-    until_asked(stage, &host, Some("sip.airshipit.org")).await;
+    until_asked(stage, &host, Some(MARK)).await;
     for conflict in &conflicts {
         assert_eq!(conflict.times(), 1);
     }

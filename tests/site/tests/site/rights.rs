@@ -294,22 +294,30 @@ fn machines_of_cluster_api_are_read_by_name_and_annotated() {
     const MACHINES: &str = "cluster.x-k8s.io/machines";
     const METAL3_MACHINES: &str = "infrastructure.cluster.x-k8s.io/metal3machines";
     const HOST_CLAIMS: &str = "metal3.io/hostclaims";
+    // Of namespaces: whether it may in one of a tenant, and in one of hosts. Nowhere else.
     on_shared_site("rights-machines", async |stage| {
-        for (verb, resource, expected) in [
-            ("get", METAL3_MACHINES, true),
-            ("list", METAL3_MACHINES, false),
-            ("patch", METAL3_MACHINES, false),
-            ("get", HOST_CLAIMS, true),
-            ("list", HOST_CLAIMS, false),
-            ("patch", HOST_CLAIMS, false),
-            ("get", MACHINES, true),
-            ("patch", MACHINES, true),
-            ("list", MACHINES, false),
-            ("delete", MACHINES, false),
+        for (verb, resource, of_tenant, of_hosts) in [
+            ("get", METAL3_MACHINES, true, true),
+            ("list", METAL3_MACHINES, false, false),
+            ("patch", METAL3_MACHINES, false, false),
+            ("get", HOST_CLAIMS, true, false),
+            ("list", HOST_CLAIMS, false, false),
+            ("patch", HOST_CLAIMS, false, false),
+            ("get", MACHINES, true, true),
+            ("patch", MACHINES, true, true),
+            ("list", MACHINES, false, false),
+            ("delete", MACHINES, false, false),
         ] {
-            let allowed = may(stage, Agent::Cluster, verb, resource, "rights-machines").await;
-            assert_eq!(allowed, expected, "{verb} {resource}");
-            assert!(!may(stage, Agent::LoadBalancer, verb, resource, "rights-machines").await);
+            for (namespace, expected) in [
+                ("rights-machines", of_tenant),
+                ("metal", of_hosts),
+                ("kube-system", false),
+                ("", false),
+            ] {
+                let allowed = may(stage, Agent::Cluster, verb, resource, namespace).await;
+                assert_eq!(allowed, expected, "{verb} {resource} in {namespace:?}");
+                assert!(!may(stage, Agent::LoadBalancer, verb, resource, namespace).await);
+            }
         }
     });
 }

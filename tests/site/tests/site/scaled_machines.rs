@@ -94,7 +94,8 @@ async fn templates(stage: &Stage, shop: &Cluster) {
 
 /// A Machine of the workers on a host, as Cluster API and its provider make it.
 async fn uses(stage: &Stage, host: &str) {
-    let labels = json!({"labels": {"cluster.x-k8s.io/deployment-name": "shop-md"}});
+    let labels = json!({"labels": {
+        "cluster.x-k8s.io/deployment-name": "shop-md", "cluster.x-k8s.io/cluster-name": "shop"}});
     let machine = create(
         stage,
         MACHINE,

@@ -199,6 +199,13 @@ fn a_surplus_machine_is_recorded_before_it_is_marked() {
             Some("tenant/m-0"),
         ),
         ("surplus", None, Some(unreadable), vec![], None),
+        (
+            "surplus",
+            Some("tenant/m-0"),
+            Some(MachineLookup::Foreign("HostClaim tenant/c-0".to_owned())),
+            vec![restore.clone()],
+            None,
+        ),
         ("surplus", Some("tenant/m-0"), None, vec![restore], None),
     ] {
         let mut object = cluster(

@@ -113,6 +113,7 @@ mod tests {
             is_paused: false,
             is_deleting: false,
             other_owner: None,
+            set_by: None,
         }
     }
 

@@ -7,18 +7,22 @@
 //! | [`consent`] | whether the object is of this `SIPCluster`: pure |
 //! | [`rule`] | which replicas it may have by now: pure |
 //! | [`steps`] | what a pass does and reports: pure |
+//! | [`contests`] | whose replicas somebody else changes again and again |
 //! | [`write`] | sets the replicas |
 //!
 //! Whoever may edit a `SIPCluster` names objects here, and the cluster agent may write the objects of every tenant: nothing that the
 //! `SIPCluster` states counts as evidence ([`consent`]).
 
 mod consent;
+mod contests;
 mod lookup;
 mod object;
 mod rule;
 mod steps;
 mod write;
 
+pub use contests::Contests;
+pub(super) use contests::Spec;
 pub(super) use lookup::{Lookup, find};
 pub(super) use steps::{Scale, steps};
 pub(super) use write::set;

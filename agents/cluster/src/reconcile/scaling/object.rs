@@ -16,8 +16,11 @@ pub(super) const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 pub(super) const TEMPLATE: &str = "Metal3MachineTemplate";
 /// On an object of Cluster API: its controllers leave it as it is.
 const PAUSED: &str = "cluster.x-k8s.io/paused";
-/// On an object of Cluster API: the autoscaler sets its replicas, from so many on.
-const AUTOSCALED: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+/// On an object of Cluster API: the autoscaler sets its replicas, from and up to so many. One of both is enough for it.
+const AUTOSCALED: [&str; 2] = [
+    "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size",
+    "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size",
+];
 /// What Cluster API takes where an object states no replicas.
 const DEFAULT: u32 = 1;
 
@@ -51,6 +54,8 @@ pub(in crate::reconcile) struct Object {
     pub(super) is_deleting: bool,
     /// Who else sets the replicas, again and again; for people.
     pub(super) other_owner: Option<String>,
+    /// Who else has set the replicas; for people.
+    pub(super) set_by: Option<String>,
 }
 
 /// The labels that a template demands of hosts, `spec.template.spec.hostSelector.matchLabels`.
@@ -75,6 +80,9 @@ impl Object {
     ) -> Self {
         let annotations = found.annotations();
         let replicas = found.data.pointer("/spec/replicas").and_then(Value::as_u64);
+        let autoscaled = AUTOSCALED.iter().find(|key| annotations.contains_key(**key));
+        let setters = || found.managed_fields().iter().filter(|entry| sets(entry));
+        let applier = || setters().find(|entry| entry.operation.as_deref() == Some("Apply"));
         Self {
             id: ObjectId {
                 kind: scaled.kind(),
@@ -91,11 +99,13 @@ impl Object {
             template: template(scaled.kind(), namespace, &found.data),
             is_paused: annotations.contains_key(PAUSED),
             is_deleting: found.metadata.deletion_timestamp.is_some(),
-            other_owner: if annotations.contains_key(AUTOSCALED) {
-                Some(format!("the autoscaler, by annotation {AUTOSCALED}"))
-            } else {
-                found.managed_fields().iter().find_map(applier)
+            // Such a manager sets them again with its next apply. One that has set them once, as `kubectl create` does or a webhook on its
+            // behalf, does not.
+            other_owner: match autoscaled {
+                Some(annotation) => Some(format!("the autoscaler, by annotation {annotation}")),
+                None => applier().map(manager),
             },
+            set_by: setters().next().map(manager),
         }
     }
 }
@@ -138,14 +148,15 @@ fn template(kind: ScaledKind, namespace: &str, data: &Value) -> Option<String> {
     text("name").filter(|_| is_template).map(str::to_owned)
 }
 
-/// Who applies the replicas: such a manager sets them again with its next apply. One that has set them once, as `kubectl create` does or
-/// a webhook on its behalf, does not.
-fn applier(entry: &ManagedFieldsEntry) -> Option<String> {
-    let fields = entry.fields_v1.as_ref()?;
-    let owns = fields.0.pointer("/f:spec/f:replicas").is_some();
-    let manager = entry.manager.as_deref().unwrap_or_default();
-    let is_other = owns && entry.operation.as_deref() == Some("Apply") && manager != MANAGER.0;
-    is_other.then(|| format!("field manager {manager}"))
+/// Whether somebody else has set the replicas.
+fn sets(entry: &ManagedFieldsEntry) -> bool {
+    let fields = entry.fields_v1.as_ref();
+    let owns = fields.is_some_and(|fields| fields.0.pointer("/f:spec/f:replicas").is_some());
+    owns && entry.manager.as_deref() != Some(MANAGER.0)
+}
+
+fn manager(entry: &ManagedFieldsEntry) -> String {
+    format!("field manager {}", entry.manager.as_deref().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -213,26 +224,34 @@ mod tests {
             json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1",
                 "fieldsV1": {"f:spec": {field: {}}}})
         };
-        for (entries, expected) in [
-            (vec![], None),
-            (vec![entry("kubectl-create", "Update", "f:replicas")], None),
-            (vec![entry("flux", "Apply", "f:template")], None),
-            (vec![entry(MANAGER.0, "Apply", "f:replicas")], None),
+        for (entries, expected, set_by) in [
+            (vec![], None, None),
+            (
+                vec![entry("kubectl-create", "Update", "f:replicas")],
+                None,
+                Some("field manager kubectl-create"),
+            ),
+            (vec![entry("flux", "Apply", "f:template")], None, None),
+            (vec![entry(MANAGER.0, "Apply", "f:replicas")], None, None),
             (
                 vec![
                     entry(MANAGER.0, "Apply", "f:replicas"),
                     entry("flux", "Apply", "f:replicas"),
                 ],
                 Some("field manager flux"),
+                Some("field manager flux"),
             ),
         ] {
             let metadata = json!({"managedFields": entries});
             let found = parse("machineDeployment", &metadata, &json!({"replicas": 3}));
             assert_eq!(found.other_owner.as_deref(), expected, "{metadata}");
+            assert_eq!(found.set_by.as_deref(), set_by, "{metadata}");
         }
-        let autoscaled = json!({"annotations": {AUTOSCALED: "1", PAUSED: ""}});
-        let found = parse("machineDeployment", &autoscaled, &json!({}));
-        assert!(found.other_owner.unwrap().contains("autoscaler"));
-        assert_eq!((found.is_paused, found.replicas), (true, 1));
+        for annotation in AUTOSCALED {
+            let autoscaled = json!({"annotations": {annotation: "1", PAUSED: ""}});
+            let found = parse("machineDeployment", &autoscaled, &json!({}));
+            assert!(found.other_owner.unwrap().contains(annotation));
+            assert_eq!((found.is_paused, found.replicas), (true, 1));
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{
-    Cluster, ClusterApiCluster, MemberState, Scaled, ScaledKind,
+    Cluster, MemberState, Scaled, ScaledKind,
     conditions::{self, Reason},
 };
 use kit::{conditions::Finding, placement::Member};
@@ -136,8 +136,7 @@ fn step(
     acts: bool,
 ) -> (Option<Scale>, (Reason, String)) {
     let cluster = holding.placement.cluster();
-    let annotation = holding.cluster_api.as_ref().map(ToString::to_string);
-    let served = ClusterApiCluster::meant(annotation.as_deref(), cluster.name());
+    let served = holding.served();
     let role = scaled.role().as_str();
     let asking = Asking {
         cluster,
@@ -202,6 +201,7 @@ fn scale(
         is_paused,
         is_deleting,
         other_owner,
+        set_by: _,
     } = object;
     let kind = id.kind;
     let hosts = hosts(scaled, holding);
@@ -279,6 +279,12 @@ fn leaving(scaled: &Scaled, member: &Member, holding: &Holding, hosts: &mut Host
         Some(MachineLookup::Claim(_) | MachineLookup::Kept(_) | MachineLookup::Collected(_)) => return,
         Some(MachineLookup::Unreadable(why)) => {
             list.push(why.clone());
+            return;
+        }
+        Some(MachineLookup::Foreign(consumer)) => {
+            list.push(format!(
+                "{host} is to be released, and {consumer} is for a Machine of another Cluster"
+            ));
             return;
         }
         None => {

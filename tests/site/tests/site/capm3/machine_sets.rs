@@ -226,6 +226,32 @@ async fn a_collected_host_is_reported_apart_from_a_deleted_one() {
         "Cluster API does not notice"
     );
 
+    // The person does so: why the host is gone stays what it was, though its owner is gone as well now.
+    machines(&stage)
+        .delete(&machine, &DeleteParams::default())
+        .await
+        .unwrap();
+    wait::until_gone(machines(&stage), &machine, PATIENCE)
+        .await
+        .unwrap();
+    let touch = Patch::Merge(json!({"metadata": {"annotations": {"touched": "1"}}}));
+    let clusters = stage.clusters(SCENARIO);
+    clusters
+        .patch(&shop.name, &PatchParams::default(), &touch)
+        .await
+        .unwrap();
+    let labelled = |object: &DynamicObject| {
+        let (_, _, message) = wait::condition(object, "HostsLabeled")?;
+        Some(message.to_owned()).filter(|message| message.contains("its BareMetalHost is gone"))
+    };
+    let object = stage
+        .until(&shop, "advise nothing any more", |object| {
+            labelled(object).is_some_and(|why| !why.contains("delete its Machine"))
+        })
+        .await;
+    let why = labelled(&object).unwrap();
+    assert!(!why.contains("nobody deleted it"), "{why}");
+
     // The Metal3Machine of the other goes without letting its host go, as when somebody removes its finalizer.
     let metal3_machine = on(&stage, &second).await;
     let owners = stage

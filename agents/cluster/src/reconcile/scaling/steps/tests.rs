@@ -43,6 +43,7 @@ fn object(replicas: u32) -> Object {
         is_paused: false,
         is_deleting: false,
         other_owner: None,
+        set_by: None,
     }
 }
 
@@ -224,6 +225,12 @@ fn machines_count_and_not_hosts_or_consumers() {
             false,
             Some(MachineLookup::Kept(name("Cluster metal/one"))),
             Some(2),
+        ),
+        (
+            surplus("h3"),
+            false,
+            Some(MachineLookup::Foreign(name("HostClaim tenant/c"))),
+            None,
         ),
         (surplus("h3"), false, None, None),
     ] {

@@ -1,0 +1,210 @@
+//! Remembers whose replicas somebody else changes again and again: each turn would delete Machines and make others.
+//!
+//! It is kept in memory only: after a restart of the agent the object gets its turns once more.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use kit::placement::ClusterId;
+
+use super::{lookup::Lookup, object::Object, steps::Scale};
+
+/// So many changes of a number that this agent has set,
+const TIMES: usize = 3;
+/// within this time, make it stop until the spec changes.
+const WITHIN: Duration = Duration::from_mins(10);
+/// Objects that are remembered.
+const REMEMBERED: usize = 1_024;
+
+/// By which spec replicas are set: those of the objects that another one names are set anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::reconcile) struct Spec {
+    pub(in crate::reconcile) cluster: ClusterId,
+    pub(in crate::reconcile) generation: Option<i64>,
+}
+
+/// The objects whose replicas this agent has set lately, by their uid.
+#[derive(Debug, Default)]
+pub struct Contests {
+    objects: Mutex<BTreeMap<String, Contest>>,
+}
+
+#[derive(Debug)]
+struct Contest {
+    spec: Spec,
+    /// What this agent has set, until it is seen changed.
+    set: Option<u32>,
+    /// When it was seen changed, [`TIMES`] at most.
+    changes: Vec<Instant>,
+    /// When it was set last.
+    at: Instant,
+}
+
+impl Contests {
+    /// This agent has set replicas.
+    pub(in crate::reconcile) fn set(&self, spec: &Spec, scale: &Scale, now: Instant) {
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = &scale.object().uid;
+        let changes = objects.remove(uid).filter(|contest| contest.spec == *spec);
+        let oldest = objects.iter().min_by_key(|(_, contest)| contest.at);
+        let oldest = oldest.map(|(uid, _)| uid.clone());
+        if let Some(oldest) = oldest.filter(|_| objects.len() >= REMEMBERED) {
+            objects.remove(&oldest);
+        }
+        let contest = Contest {
+            spec: spec.clone(),
+            set: Some(scale.to()),
+            changes: changes.map(|contest| contest.changes).unwrap_or_default(),
+            at: now,
+        };
+        objects.insert(uid.clone(), contest);
+    }
+
+    /// What is known of an object now that it was read: who sets its replicas again and again, too.
+    pub(in crate::reconcile) fn observe(&self, spec: &Spec, lookup: Lookup, now: Instant) -> Lookup {
+        let Lookup::Found(mut object, template) = lookup else {
+            return lookup;
+        };
+        if self.is_contested(spec, &object, now) {
+            let who = object.set_by.as_deref().unwrap_or("somebody else");
+            let minutes = WITHIN.as_secs() / 60;
+            let owner = format!(
+                "{who}, {TIMES} times within {minutes} minutes, and this agent leaves it until spec of the SIPCluster changes"
+            );
+            object.other_owner.get_or_insert(owner);
+        }
+        Lookup::Found(object, template)
+    }
+
+    fn is_contested(&self, spec: &Spec, object: &Object, now: Instant) -> bool {
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(contest) = objects.get_mut(&object.id.uid) else {
+            return false;
+        };
+        if contest.spec != *spec {
+            objects.remove(&object.id.uid);
+            return false;
+        }
+        if contest.changes.len() < TIMES {
+            contest.changes.retain(|at| now.duration_since(*at) < WITHIN);
+            if contest.set.is_some_and(|set| set != object.replicas) {
+                contest.set = None;
+                contest.changes.push(now);
+            }
+        }
+        contest.changes.len() >= TIMES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::ScaledKind;
+    use kit::placement::ObjectKey;
+
+    use super::{super::object::ObjectId, *};
+
+    fn spec(generation: i64) -> Spec {
+        Spec {
+            cluster: crate::fixtures::reference(),
+            generation: Some(generation),
+        }
+    }
+
+    fn id(uid: &str) -> ObjectId {
+        ObjectId {
+            kind: ScaledKind::MachineDeployment,
+            key: ObjectKey {
+                namespace: "metal".to_owned(),
+                name: "md".to_owned(),
+            },
+            api_version: "cluster.x-k8s.io/v1beta1".to_owned(),
+            uid: uid.to_owned(),
+            resource_version: "7".to_owned(),
+        }
+    }
+
+    fn scale(uid: &str, to: u32) -> Scale {
+        Scale::new(id(uid), (0, to), "Worker")
+    }
+
+    fn found(replicas: u32) -> Lookup {
+        let object = Object {
+            id: id("u"),
+            replicas,
+            cluster: None,
+            template: None,
+            is_paused: false,
+            is_deleting: false,
+            other_owner: None,
+            set_by: Some("field manager hpa".to_owned()),
+        };
+        Lookup::Found(Box::new(object), None)
+    }
+
+    /// Who sets the replicas of the object, as it is read at this second.
+    fn owner(contests: &Contests, spec: &Spec, replicas: u32, now: Instant) -> Option<String> {
+        match contests.observe(spec, found(replicas), now) {
+            Lookup::Found(object, _) => object.other_owner,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_changed_three_times_is_left_alone() {
+        let begun = Instant::now();
+        // Seconds between two turns, whether the object is read twice in each, and in which turn it is left.
+        for (pause, reads, left_in) in [
+            (60, 1, Some(3)),
+            (60, 3, Some(3)),
+            (10, 1, Some(3)),
+            (400, 1, None),
+        ] {
+            let (contests, spec) = (Contests::default(), spec(1));
+            let mut left = None;
+            for turn in 1..=6 {
+                let now = begun + Duration::from_secs(turn * pause);
+                contests.set(&spec, &scale("u", 3), now);
+                assert_eq!(owner(&contests, &spec, 3, now), None, "as it was set");
+                let owners: Vec<_> = (0..reads).map(|_| owner(&contests, &spec, 2, now)).collect();
+                if owners.iter().any(Option::is_some) {
+                    left = Some(turn);
+                    break;
+                }
+            }
+            assert_eq!(left, left_in, "{pause} {reads}");
+        }
+    }
+
+    #[test]
+    fn it_is_left_until_the_spec_changes() {
+        let (contests, begun) = (Contests::default(), Instant::now());
+        for _ in 0..TIMES {
+            contests.set(&spec(1), &scale("u", 3), begun);
+            owner(&contests, &spec(1), 2, begun);
+        }
+        let later = begun + 100 * WITHIN;
+        let why = owner(&contests, &spec(1), 2, later).unwrap();
+        assert!(
+            why.starts_with("field manager hpa, 3 times within 10 minutes"),
+            "{why}"
+        );
+        assert_eq!(owner(&contests, &spec(2), 2, later), None);
+        contests.set(&spec(2), &scale("u", 3), later);
+        assert_eq!(owner(&contests, &spec(2), 2, later), None, "it begins anew");
+    }
+
+    #[test]
+    fn the_objects_that_are_remembered_are_bounded() {
+        let (contests, begun) = (Contests::default(), Instant::now());
+        for number in 0..=REMEMBERED {
+            let now = begun + Duration::from_millis(u64::try_from(number).unwrap());
+            contests.set(&spec(1), &scale(&format!("u{number}"), 3), now);
+        }
+        let objects = contests.objects.lock().unwrap();
+        assert_eq!(objects.len(), REMEMBERED);
+        assert!(!objects.contains_key("u0"));
+    }
+}
