@@ -104,7 +104,7 @@ struct File {
     /// the site's API server is reserved in any case.
     #[serde(default)]
     reserved_networks: Vec<String>,
-    /// Addresses of name servers that are no pods of the site's DNS, such as a cache on each node: NetworkPolicies of services allow them.
+    /// Addresses of name servers that are no pods of the site's DNS, such as a cache on each node: each `NetworkPolicy` of a service allows them.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     name_servers: Vec<IpAddr>,

@@ -8,7 +8,9 @@ use std::{
 use api::TenantNodes;
 use kit::message::readable;
 
-use super::{Action, Problem, Report, Wanted, lasting::Lasting, matching, poll::Found, preference::Preference};
+use super::{
+    Action, Problem, Report, Wanted, lasting::Lasting, matching, poll::Found, preference::Preference,
+};
 
 /// Pause between polls of a cluster.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
