@@ -10,7 +10,7 @@ use std::{
 
 use kit::placement::ClusterId;
 
-use super::{lookup::Lookup, object::Object, steps::Scale};
+use super::{lookup::Lookup, object::Object, scale::Scale};
 
 /// So many changes of a number that this agent has set,
 const TIMES: usize = 3;

@@ -6,6 +6,7 @@
 //! | [`object`] | what is known of both |
 //! | [`consent`] | whether the object is of this `SIPCluster`: pure |
 //! | [`rule`] | which replicas it may have by now: pure |
+//! | [`scale`] | replicas that are set |
 //! | [`steps`] | what a pass does and reports: pure |
 //! | [`contests`] | whose replicas somebody else changes again and again |
 //! | [`write`] | sets the replicas |
@@ -18,11 +19,13 @@ mod contests;
 mod lookup;
 mod object;
 mod rule;
+mod scale;
 mod steps;
 mod write;
 
 pub use contests::Contests;
 pub(super) use contests::Spec;
 pub(super) use lookup::{Lookup, find};
-pub(super) use steps::{Scale, steps};
+pub(super) use scale::Scale;
+pub(super) use steps::steps;
 pub(super) use write::set;

@@ -11,8 +11,9 @@ use kit::{conditions::Finding, placement::Member};
 use super::{
     consent::{self, Asking, Denied},
     lookup::Lookup,
-    object::{Object, ObjectId},
+    object::Object,
     rule::{self, Hosts, State},
+    scale::Scale,
 };
 use crate::reconcile::{
     advice::is_surplus,
@@ -25,51 +26,6 @@ use crate::reconcile::{
 const IN_STEP: Duration = Duration::from_mins(1);
 /// The same while one does not follow its role. Most of what is awaited shows on a host, and brings about a pass by itself.
 const AWAITED: Duration = Duration::from_secs(10);
-
-/// Replicas that are set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::reconcile) struct Scale {
-    object: ObjectId,
-    from: u32,
-    to: u32,
-    role: String,
-}
-
-impl Scale {
-    /// An object that is set from one number to another.
-    pub(super) fn new(object: ObjectId, (from, to): (u32, u32), role: &str) -> Self {
-        Self {
-            object,
-            from,
-            to,
-            role: role.to_owned(),
-        }
-    }
-
-    pub(super) fn object(&self) -> &ObjectId {
-        &self.object
-    }
-
-    pub(super) fn to(&self) -> u32 {
-        self.to
-    }
-}
-
-/// For people.
-impl std::fmt::Display for Scale {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            object,
-            from,
-            to,
-            role,
-        } = self;
-        write!(
-            f,
-            "{object}: spec.replicas {from} -> {to}, for the hosts of role {role}"
-        )
-    }
-}
 
 /// What a pass does to the objects that a spec names, and what it reports of them.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{
     object::{MANAGER, ObjectId},
-    steps::Scale,
+    scale::Scale,
 };
 
 /// Sets the replicas of exactly the object that was read: consent holds for that one. The API server answers 409 to an object that has

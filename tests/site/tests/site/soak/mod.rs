@@ -149,7 +149,12 @@ impl Soak {
             if takes_time && begun.elapsed() < REPAIRED {
                 free = Instant::now();
             }
-            assert!(free.elapsed() < PATIENCE, "{}", broken.join("\n"));
+            if free.elapsed() >= PATIENCE {
+                let kinds = "deployments,replicasets,pods,events";
+                let there = self.stage.kubectl(&["get", "-n", SCENARIO, "-o", "wide", kinds]);
+                println!("{}", there.await);
+                panic!("{}", broken.join("\n"));
+            }
             sleep(Duration::from_millis(200)).await;
         }
     }
