@@ -151,8 +151,8 @@ impl Soak {
             }
             if free.elapsed() >= PATIENCE {
                 let kinds = "deployments,replicasets,pods,events";
-                let there = self.stage.kubectl(&["get", "-n", SCENARIO, "-o", "wide", kinds]);
-                println!("{}", there.await);
+                let listed = ["get", "-n", SCENARIO, "-o", "wide", kinds];
+                println!("{}", self.stage.kubectl(&listed).await);
                 panic!("{}", broken.join("\n"));
             }
             sleep(Duration::from_millis(200)).await;
