@@ -7,7 +7,10 @@ use kit::placement::ObjectKey;
 use proto::placement::v1 as wire;
 use serde_json::{Value, json};
 
-use super::{super::object::{HostLabels, ObjectId}, *};
+use super::{
+    super::object::{HostLabels, ObjectId},
+    *,
+};
 use crate::{
     fixtures::{answer, cluster, host, labelled, used},
     reconcile::{fixtures::holding, machine::Machine},
