@@ -1,0 +1,48 @@
+//! Replicas of an object of Cluster API that are set: a value, which one part decides and another one writes.
+
+use super::object::ObjectId;
+
+/// Replicas that are set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::reconcile) struct Scale {
+    object: ObjectId,
+    from: u32,
+    to: u32,
+    role: String,
+}
+
+impl Scale {
+    /// An object that is set from one number to another.
+    pub(super) fn new(object: ObjectId, (from, to): (u32, u32), role: &str) -> Self {
+        Self {
+            object,
+            from,
+            to,
+            role: role.to_owned(),
+        }
+    }
+
+    pub(super) fn object(&self) -> &ObjectId {
+        &self.object
+    }
+
+    pub(super) fn to(&self) -> u32 {
+        self.to
+    }
+}
+
+/// For people.
+impl std::fmt::Display for Scale {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            object,
+            from,
+            to,
+            role,
+        } = self;
+        write!(
+            f,
+            "{object}: spec.replicas {from} -> {to}, for the hosts of role {role}"
+        )
+    }
+}
