@@ -98,7 +98,7 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
 async fn act_on_replicas((spec, scale): (&Spec, &Scale), context: &Context, outcomes: &mut Outcomes) {
     match scaling::set(&context.client, scale).await {
         Ok(()) => {
-            context.contests.set(spec, scale, Instant::now());
+            context.contests.set(spec, scale.target(), Instant::now());
             let event = Event::new(EventReason::ReplicasSet, scale.to_string());
             outcomes.events.push(event);
         }

@@ -161,6 +161,7 @@ async fn replicas_follow_hosts_and_nobody_elses_do() {
     goes_up_behind_labels(&stage, &shop).await;
     goes_down_behind_marks(&stage, &shop).await;
     not_for_a_stranger(&stage).await;
+    not_for_ever_against_who_sets_them_back(&stage, &shop).await;
     not_against_who_applies(&stage, &shop).await;
 }
 
@@ -272,6 +273,45 @@ async fn not_for_a_stranger(stage: &Stage) {
     assert_eq!(after.resource_version(), before.resource_version());
 }
 
+/// Has the agent make a pass.
+async fn touch(stage: &Stage, shop: &Cluster, value: &str) {
+    let touch = Patch::Merge(json!({"metadata": {"annotations": {"touched": value}}}));
+    let clusters = stage.clusters(TENANT);
+    let params = PatchParams::default();
+    clusters.patch(&shop.name, &params, &touch).await.unwrap();
+}
+
+/// The third time the number of somebody else stays.
+async fn not_for_ever_against_who_sets_them_back(stage: &Stage, shop: &Cluster) {
+    let (back, params) = (
+        Patch::Merge(json!({"spec": {"replicas": 1}})),
+        PatchParams {
+            field_manager: Some("hpa".to_owned()),
+            ..PatchParams::default()
+        },
+    );
+    for time in ["first", "second", "third"] {
+        let objects = api(stage, DEPLOYMENT);
+        let changed = objects.patch("shop-md", &params, &back).await.unwrap();
+        touch(stage, shop, time).await;
+        if time != "third" {
+            // A watch may begin before that change.
+            wait::until(objects, "shop-md", "be set again", PATIENCE, |object| {
+                object.data["spec"]["replicas"] == 2
+                    && object.metadata.generation > changed.metadata.generation
+            })
+            .await
+            .unwrap();
+        }
+    }
+    let why = "field manager hpa, 3 times within 10 minutes";
+    stage
+        .condition_mentions(shop, SYNCED, "False", "OwnedByOthers", why)
+        .await;
+    let kept = api(stage, DEPLOYMENT).get("shop-md").await.unwrap();
+    assert_eq!(kept.data["spec"]["replicas"], 1);
+}
+
 /// Whoever applies replicas keeps them.
 async fn not_against_who_applies(stage: &Stage, shop: &Cluster) {
     let other = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
@@ -281,12 +321,7 @@ async fn not_against_who_applies(stage: &Stage, shop: &Cluster) {
         .patch("shop-md", &params, &patch)
         .await
         .unwrap();
-    let touch = Patch::Merge(json!({"metadata": {"annotations": {"touched": "1"}}}));
-    let clusters = stage.clusters(TENANT);
-    clusters
-        .patch("shop", &PatchParams::default(), &touch)
-        .await
-        .unwrap();
+    touch(stage, shop, "1").await;
     stage
         .condition_mentions(shop, SYNCED, "False", "OwnedByOthers", "field manager flux")
         .await;
@@ -294,5 +329,5 @@ async fn not_against_who_applies(stage: &Stage, shop: &Cluster) {
     assert_eq!(kept.data["spec"]["replicas"], 1);
     let asked = stage.asked_by_agents();
     let writes = asked.iter().filter(|entry| sets_replicas(entry, 2)).count();
-    assert_eq!(writes, 2, "one for each change");
+    assert_eq!(writes, 4, "one for each change, and two against the manager hpa");
 }

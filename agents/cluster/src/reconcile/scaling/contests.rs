@@ -10,7 +10,7 @@ use std::{
 
 use kit::placement::ClusterId;
 
-use super::{lookup::Lookup, object::Object, scale::Scale};
+use super::{lookup::Lookup, object::Object};
 
 /// So many changes of a number that this agent has set,
 const TIMES: usize = 3;
@@ -44,10 +44,9 @@ struct Contest {
 }
 
 impl Contests {
-    /// This agent has set replicas.
-    pub(in crate::reconcile) fn set(&self, spec: &Spec, scale: &Scale, now: Instant) {
+    /// This agent has set the replicas of the object with this uid.
+    pub(in crate::reconcile) fn set(&self, spec: &Spec, (uid, replicas): (&str, u32), now: Instant) {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        let uid = &scale.object().uid;
         let changes = objects.remove(uid).filter(|contest| contest.spec == *spec);
         let oldest = objects.iter().min_by_key(|(_, contest)| contest.at);
         let oldest = oldest.map(|(uid, _)| uid.clone());
@@ -56,11 +55,11 @@ impl Contests {
         }
         let contest = Contest {
             spec: spec.clone(),
-            set: Some(scale.to()),
+            set: Some(replicas),
             changes: changes.map(|contest| contest.changes).unwrap_or_default(),
             at: now,
         };
-        objects.insert(uid.clone(), contest);
+        objects.insert(uid.to_owned(), contest);
     }
 
     /// What is known of an object now that it was read: who sets its replicas again and again, too.
@@ -81,13 +80,11 @@ impl Contests {
 
     fn is_contested(&self, spec: &Spec, object: &Object, now: Instant) -> bool {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(contest) = objects.get_mut(&object.id.uid) else {
+        // Somebody else may name the object, too, and sees it here before it is known that it is not theirs.
+        let contest = objects.get_mut(&object.id.uid);
+        let Some(contest) = contest.filter(|contest| contest.spec == *spec) else {
             return false;
         };
-        if contest.spec != *spec {
-            objects.remove(&object.id.uid);
-            return false;
-        }
         if contest.changes.len() < TIMES {
             contest.changes.retain(|at| now.duration_since(*at) < WITHIN);
             if contest.set.is_some_and(|set| set != object.replicas) {
@@ -113,7 +110,7 @@ mod tests {
         }
     }
 
-    fn id(uid: &str) -> ObjectId {
+    fn id() -> ObjectId {
         ObjectId {
             kind: ScaledKind::MachineDeployment,
             key: ObjectKey {
@@ -121,18 +118,14 @@ mod tests {
                 name: "md".to_owned(),
             },
             api_version: "cluster.x-k8s.io/v1beta1".to_owned(),
-            uid: uid.to_owned(),
+            uid: "u".to_owned(),
             resource_version: "7".to_owned(),
         }
     }
 
-    fn scale(uid: &str, to: u32) -> Scale {
-        Scale::new(id(uid), (0, to), "Worker")
-    }
-
     fn found(replicas: u32) -> Lookup {
         let object = Object {
-            id: id("u"),
+            id: id(),
             replicas,
             cluster: None,
             template: None,
@@ -166,7 +159,7 @@ mod tests {
             let mut left = None;
             for turn in 1..=6 {
                 let now = begun + Duration::from_secs(turn * pause);
-                contests.set(&spec, &scale("u", 3), now);
+                contests.set(&spec, ("u", 3), now);
                 assert_eq!(owner(&contests, &spec, 3, now), None, "as it was set");
                 let owners: Vec<_> = (0..reads).map(|_| owner(&contests, &spec, 2, now)).collect();
                 if owners.iter().any(Option::is_some) {
@@ -181,10 +174,17 @@ mod tests {
     #[test]
     fn it_is_left_until_the_spec_changes() {
         let (contests, begun) = (Contests::default(), Instant::now());
+        let key = crate::fixtures::key("stranger");
+        let stranger = Spec {
+            cluster: ClusterId::new(key, "uid-stranger"),
+            ..spec(1)
+        };
         for _ in 0..TIMES {
-            contests.set(&spec(1), &scale("u", 3), begun);
+            contests.set(&spec(1), ("u", 3), begun);
+            assert_eq!(owner(&contests, &stranger, 2, begun), None);
             owner(&contests, &spec(1), 2, begun);
         }
+        assert_eq!(owner(&contests, &stranger, 2, begun), None);
         let later = begun + 100 * WITHIN;
         let why = owner(&contests, &spec(1), 2, later).unwrap();
         assert!(
@@ -192,7 +192,7 @@ mod tests {
             "{why}"
         );
         assert_eq!(owner(&contests, &spec(2), 2, later), None);
-        contests.set(&spec(2), &scale("u", 3), later);
+        contests.set(&spec(2), ("u", 3), later);
         assert_eq!(owner(&contests, &spec(2), 2, later), None, "it begins anew");
     }
 
@@ -201,7 +201,7 @@ mod tests {
         let (contests, begun) = (Contests::default(), Instant::now());
         for number in 0..=REMEMBERED {
             let now = begun + Duration::from_millis(u64::try_from(number).unwrap());
-            contests.set(&spec(1), &scale(&format!("u{number}"), 3), now);
+            contests.set(&spec(1), (&format!("u{number}"), 3), now);
         }
         let objects = contests.objects.lock().unwrap();
         assert_eq!(objects.len(), REMEMBERED);

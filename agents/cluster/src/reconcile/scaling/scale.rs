@@ -29,6 +29,11 @@ impl Scale {
     pub(super) fn to(&self) -> u32 {
         self.to
     }
+
+    /// The uid of the object, and its replicas then.
+    pub(in crate::reconcile) fn target(&self) -> (&str, u32) {
+        (&self.object.uid, self.to)
+    }
 }
 
 /// For people.
