@@ -151,8 +151,7 @@ lint: setup-checks proto-lint dependencies ## lints the proto files and the depe
 
 generate: ## regenerates deploy/crd, and in docs/ conditions.md, events.md and site-configuration.md, from the types
 	$(CARGO) run --quiet --package sip-api --bin crds -- --write deploy/crd
-	$(CARGO) run --quiet --package sip-api --bin pages -- --write docs
-	$(CARGO) run --quiet --package sip-kit --bin site-page -- --write docs
+	$(CARGO) run --quiet --package sip-kit --bin pages -- --write docs
 
 images: setup-images ## writes container images of the scheduler, the agents and jump hosts to target/images, without a daemon or a registry
 	$(call step,crates,$(CARGO) fetch --locked --quiet)

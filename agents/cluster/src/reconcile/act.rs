@@ -48,16 +48,14 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
             context.fence.forget(plan.cluster.key());
         }
     }
-    match &plan.nodes {
-        NodesAction::Unchanged => {}
-        NodesAction::Want(wanted) => {
-            context
-                .tenant_nodes
-                .want(plan.cluster.key(), Some((**wanted).clone()), Instant::now());
-        }
-        NodesAction::Forget => context
-            .tenant_nodes
-            .want(plan.cluster.key(), None, Instant::now()),
+    let wanted = match &plan.nodes {
+        NodesAction::Unchanged => None,
+        NodesAction::Want(wanted) => Some(Some((**wanted).clone())),
+        NodesAction::Forget => Some(None),
+    };
+    if let Some(wanted) = wanted {
+        let nodes = &context.tenant_nodes;
+        nodes.want(plan.cluster.key(), wanted, Instant::now());
     }
     let mut outcomes = Outcomes::default();
     if let (Some(object), Some(action)) = (object, plan.finalizer) {

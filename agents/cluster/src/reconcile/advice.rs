@@ -2,7 +2,10 @@
 
 use kit::placement::Member;
 
-use super::{machine::Machine, observation::MachineLookup};
+use super::{
+    machine::Machine,
+    observation::{Holding, MachineLookup},
+};
 
 /// Reasons of a release, by the names that the scheduler gives them.
 const SURPLUS: &str = "surplus";
@@ -15,7 +18,13 @@ pub(super) fn is_surplus(member: &Member) -> bool {
 }
 
 /// What to do with the Machine on the host of a member that leaves, to follow what the message says; empty where there is none.
-pub(super) fn advice(member: &Member, machine: Option<&MachineLookup>) -> String {
+pub(super) fn advice(holding: &Holding, member: &Member) -> String {
+    let machine = holding.machines.get(member.host().uid());
+    by_machine(member, machine, holding.is_followed(member))
+}
+
+/// `follows`: this agent sets the replicas of what owns the Machines of the role.
+fn by_machine(member: &Member, machine: Option<&MachineLookup>, follows: bool) -> String {
     if member.release_reason() == Some(GONE) {
         return of_gone_host(machine);
     }
@@ -36,7 +45,7 @@ pub(super) fn advice(member: &Member, machine: Option<&MachineLookup>) -> String
         Some(MachineLookup::Collected(_) | MachineLookup::Unreadable(_)) | None => return String::new(),
     };
     let words = if is_surplus(member) {
-        scale_down(machine)
+        surplus(machine, follows)
     } else if member.release_reason() == Some(FAILED) {
         replace(machine)
     } else {
@@ -77,8 +86,11 @@ pub(super) fn foreign_consumer() -> String {
 pub(super) const FOREIGN_CONSUMER_OF_DELETED: &str = ": it is released once nothing uses it; delete the Cluster of that consumer if it is to \
     go too, or else its Machine only; where the consumer does not exist any more, remove spec.consumerRef of the host";
 
-fn scale_down(machine: &Machine) -> String {
+fn surplus(machine: &Machine, follows: bool) -> String {
     match machine.owner() {
+        Some(owner) if follows => {
+            format!("the replicas of {owner} follow, and Cluster API deletes its Machine {machine} first")
+        }
         Some(owner) => format!("scale {owner} down: Cluster API deletes its Machine {machine} first"),
         None => format!("delete its Machine {machine}: nothing owns that"),
     }
@@ -178,7 +190,31 @@ mod tests {
                 release_reason: reason.to_owned(),
                 ..answer("h1", Releasing)
             });
-            assert_eq!(advice(&member, machine), expected, "{reason}");
+            assert_eq!(by_machine(&member, machine, false), expected, "{reason}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_told_to_scale_what_follows() {
+        let owned = Machine::parse("metal/m-0")
+            .unwrap()
+            .owned_by("MachineDeployment shop-md");
+        let owned = MachineLookup::Found(owned);
+        for (reason, expected) in [
+            (
+                "surplus",
+                "; the replicas of MachineDeployment shop-md follow, and Cluster API deletes its Machine metal/m-0 first",
+            ),
+            (
+                "deleted",
+                "; delete its Machine metal/m-0, or the Cluster of that",
+            ),
+        ] {
+            let member = parse_member(wire::Member {
+                release_reason: reason.to_owned(),
+                ..answer("h1", Releasing)
+            });
+            assert_eq!(by_machine(&member, Some(&owned), true), expected, "{reason}");
         }
     }
 }

@@ -245,6 +245,9 @@ fn judge(leaving: Leaving<'_>) -> Judged {
         (Some(Drain::Drained { node }), _) => {
             delete(format!("its Node {node} is drained and not deleted yet"))
         }
+        (Some(Drain::Deleting { node }), _) => {
+            delete(format!("the deletion of its Node {node} is not complete"))
+        }
         (Some(Drain::Draining { node, left }), _) if is_over => delete(format!(
             "its Node {node} was drained for {seconds} s, and is not deleted yet: {left}"
         )),

@@ -154,7 +154,7 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
                 Verb::Unlabel | Verb::Confirm | Verb::ConfirmGone => format!("{host}: is being released"),
             }),
             Assessment::InUse(why) => {
-                let advice = advice(member, holding.machines.get(host.uid()));
+                let advice = advice(holding, member);
                 waiting.push(format!("{host}: to be released, {why}{advice}"));
             }
             Assessment::NodeDrains(why) => waiting.push(format!("{host}: to be released, {why}")),

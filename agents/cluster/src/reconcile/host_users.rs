@@ -84,7 +84,7 @@ pub(super) async fn find(
     )))
 }
 
-/// What a `HostClaim` is for, by its `spec.consumerRef`. The tenant writes that: what is in another namespace than the claim is somebody else's.
+/// The consumer that a `HostClaim` names in `spec.consumerRef`. The tenant writes that field, so a consumer in another namespace than the claim is ignored.
 fn claimed_for(claim: &DynamicObject, namespace: &str) -> Option<ConsumerReference> {
     let consumer = claim.data.pointer("/spec/consumerRef")?;
     let mut consumer = serde_json::from_value::<ConsumerReference>(consumer.clone()).ok()?;

@@ -140,7 +140,7 @@ impl Machine {
     fn change(&self, found: &PartialObjectMeta<DynamicObject>, change: Change, mark: &str) -> Option<Value> {
         let is_known = self.uid.is_some() && self.uid == found.uid();
         let value = found.annotations().get(DELETE).map(String::as_str);
-        // An earlier version did not state for whom: it was for whoever's host leads here.
+        // Earlier versions did not write the SIPCluster into the value. It counts as ours only on the Machine that our own host leads to.
         let is_earlier = value == Some(OURS) && is_known;
         match change {
             Change::Mark => (is_known && (value.is_none() || is_earlier)).then(|| json!(mark)),

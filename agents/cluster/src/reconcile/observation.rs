@@ -10,7 +10,7 @@ use api::{Cluster, ClusterApiCluster, SIPCluster, Scaled};
 use k8s_openapi::jiff::Timestamp;
 use kit::{
     config::Section,
-    placement::{ObjectKey, Placement},
+    placement::{Member, ObjectKey, Placement},
 };
 
 use super::{
@@ -81,6 +81,12 @@ impl Holding {
     pub(super) fn served(&self) -> ClusterApiCluster {
         let annotation = self.cluster_api.as_ref().map(ToString::to_string);
         ClusterApiCluster::meant(annotation.as_deref(), self.placement.cluster().name())
+    }
+
+    /// Whether the replicas of an object of Cluster API follow the role of a member.
+    pub(super) fn is_followed(&self, member: &Member) -> bool {
+        let mut roles = self.scaled.iter().map(|(scaled, _)| scaled.role());
+        roles.any(|role| role.as_str() == member.role())
     }
 }
 

@@ -76,7 +76,7 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
         }
         if member.is_releasing() && known.is_none_or(|known| known.state != MemberState::Releasing) {
             let reason = member.release_reason().unwrap_or_default();
-            let advice = advice(member, holding.machines.get(host.uid()));
+            let advice = advice(holding, member);
             leaving.push(format!("{host} ({role}): {reason}{advice}"));
         }
     }

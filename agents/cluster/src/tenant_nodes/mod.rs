@@ -129,6 +129,11 @@ pub enum Drain {
         /// Name of the Node.
         node: String,
     },
+    /// Its deletion was asked for, and it may still be there.
+    Deleting {
+        /// Name of the Node.
+        node: String,
+    },
     /// The tenant's API server refuses it.
     Refused {
         /// Name of the Node.

@@ -163,16 +163,13 @@ impl Drains<'_> {
             if !self.is_wanted(member) {
                 continue;
             }
+            let uid = member.host.uid();
             let result = match member.action {
                 Action::Delete => self.delete(server, member, node).await,
-                Action::Drain | Action::Keep | Action::Leave => {
-                    let evicted = evict(server, node, member.host.uid(), before).await;
-                    evicted.map(Some)
-                }
+                Action::Drain | Action::Keep | Action::Leave => evict(server, node, uid, before).await,
             };
-            if let Some(drain) = result.unwrap_or_else(|error| Some(failed(node, error))) {
-                drains.insert(member.host.uid().to_owned(), drain);
-            }
+            let drain = result.unwrap_or_else(|error| failed(node, error));
+            drains.insert(uid.to_owned(), drain);
         }
     }
 
@@ -182,13 +179,7 @@ impl Drains<'_> {
         self.wishes.action((self.cluster, uid), member.host.uid()) == Some(member.action)
     }
 
-    /// `None`: the next poll shows what has become of it.
-    async fn delete(
-        &self,
-        server: &Server,
-        member: &WantedMember,
-        node: &Node,
-    ) -> Result<Option<Drain>, Error> {
+    async fn delete(&self, server: &Server, member: &WantedMember, node: &Node) -> Result<Drain, Error> {
         match server.delete(node).await? {
             Deleted::Now => {
                 let note = format!(
@@ -199,10 +190,12 @@ impl Drains<'_> {
                     self.events
                         .publish(&self.wanted.object, None, EventReason::NodeDeleted, &note);
                 published.await;
-                Ok(Some(Drain::NoNode))
+                Ok(Drain::NoNode)
             }
-            Deleted::Before => Ok(Some(Drain::NoNode)),
-            Deleted::Unknown => Ok(None),
+            Deleted::Before => Ok(Drain::NoNode),
+            Deleted::Unknown => Ok(Drain::Deleting {
+                node: node.name.clone(),
+            }),
         }
     }
 }

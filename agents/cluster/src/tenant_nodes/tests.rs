@@ -238,7 +238,7 @@ fn a_deletion_has_its_time_from_when_it_is_tried() {
     // That poll was to drain it.
     scene.end(&begun, (0, 2), Ok(found(&[("uid-h1", Drain::NoNode)])));
     assert_eq!(left(2), (Some(179), Some(179)));
-    // This one came to one of them, and is told at once.
+    // This poll tried one of the two deletions, which is reported at once.
     let begun = scene.one(20);
     let drained = Drain::Drained { node: "a".to_owned() };
     assert!(scene.end(&begun, (20, 21), Ok(found(&[("uid-h1", drained.clone())]))));

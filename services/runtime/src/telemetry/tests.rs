@@ -1,26 +1,11 @@
-use std::sync::{Arc, Mutex};
-
 use super::*;
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use crate::fixtures::Log;
 
 #[test]
 fn answers_of_kubernetes_are_logged_only_by_name() {
     let lines = |filter: &str| {
         let log = Log::default();
-        let writer = log.clone();
-        let layer = fmt::layer().with_ansi(false).with_writer(move || writer.clone());
+        let layer = fmt::layer().with_ansi(false).with_writer(log.clone());
         let filter = EnvFilter::try_new(directives(filter)).unwrap();
         tracing::subscriber::with_default(Registry::default().with(layer.with_filter(filter)), || {
             tracing::warn!(target: "kube_client::client", "answer");
@@ -28,7 +13,7 @@ fn answers_of_kubernetes_are_logged_only_by_name() {
             tracing::info!(target: "kube_client::config", "other");
             tracing::info!(target: AUDIT, "who");
         });
-        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let log = log.text();
         let words = log.lines().filter_map(|line| line.split(' ').next_back());
         words.map(str::to_owned).collect::<Vec<_>>()
     };

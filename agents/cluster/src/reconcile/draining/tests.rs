@@ -228,6 +228,18 @@ fn a_deletion_is_tried_however_long_the_host_was_leaving() {
             0,
         ),
         (
+            "finalizers hold it",
+            599,
+            Some(Drain::Deleting {
+                node: "w-1".to_owned(),
+            }),
+            None,
+            Action::Delete,
+            Some("the deletion of its Node w-1 is not complete"),
+            Some(180),
+            0,
+        ),
+        (
             "it was in use for longer than the whole wait",
             10_000,
             Some(drained()),

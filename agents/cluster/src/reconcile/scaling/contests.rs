@@ -98,10 +98,7 @@ impl Contests {
 
 #[cfg(test)]
 mod tests {
-    use api::ScaledKind;
-    use kit::placement::ObjectKey;
-
-    use super::{super::object::ObjectId, *};
+    use super::{super::fixtures::object_id, *};
 
     fn spec(generation: i64) -> Spec {
         Spec {
@@ -110,22 +107,9 @@ mod tests {
         }
     }
 
-    fn id() -> ObjectId {
-        ObjectId {
-            kind: ScaledKind::MachineDeployment,
-            key: ObjectKey {
-                namespace: "metal".to_owned(),
-                name: "md".to_owned(),
-            },
-            api_version: "cluster.x-k8s.io/v1beta1".to_owned(),
-            uid: "u".to_owned(),
-            resource_version: "7".to_owned(),
-        }
-    }
-
     fn found(replicas: u32) -> Lookup {
         let object = Object {
-            id: id(),
+            id: object_id(),
             replicas,
             cluster: None,
             template: None,

@@ -16,6 +16,8 @@
 
 mod consent;
 mod contests;
+#[cfg(test)]
+mod fixtures;
 mod lookup;
 mod object;
 mod rule;

@@ -42,12 +42,10 @@ mod tests {
         sync::{Arc, Mutex},
     };
 
-    use api::ScaledKind;
-    use kit::placement::ObjectKey;
     use kube::client::Body;
     use serde_json::Value;
 
-    use super::*;
+    use super::{super::fixtures::object_id, *};
 
     #[tokio::test]
     async fn one_field_of_the_object_that_was_read_is_applied() {
@@ -66,17 +64,7 @@ mod tests {
                 )))
             }
         });
-        let object = ObjectId {
-            kind: ScaledKind::MachineDeployment,
-            key: ObjectKey {
-                namespace: "metal".to_owned(),
-                name: "md".to_owned(),
-            },
-            api_version: "cluster.x-k8s.io/v1beta2".to_owned(),
-            uid: "u".to_owned(),
-            resource_version: "7".to_owned(),
-        };
-        let scale = Scale::new(object, (5, 3), "Worker");
+        let scale = Scale::new(object_id(), (5, 3), "Worker");
         set(&Client::new(service, "tenant"), &scale).await.unwrap();
         let asked = asked.lock().unwrap();
         let [(method, uri, body)] = &asked[..] else {

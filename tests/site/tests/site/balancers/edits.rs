@@ -86,11 +86,10 @@ fn follows(object: &DynamicObject, wish: &Wish, made: &Made) -> bool {
     let generation = object.metadata.generation;
     let revision = newest_revision(object).unwrap_or_default();
     let applied = applied(object);
-    let names = |names: &mut dyn Iterator<Item = String>| names.collect::<BTreeSet<_>>();
+    let names: BTreeSet<&str> = applied.iter().map(|applied| &*applied.service).collect();
     is_bound
         && wait::is_true(object, "Ready")
-        && names(&mut applied.iter().map(|applied| applied.service.clone()))
-            == names(&mut made.values().map(|(name, _, _)| name.clone()))
+        && names == made.values().map(|(name, _, _)| &**name).collect()
         && (applied.iter())
             .all(|applied| Some(applied.generation) == generation && applied.revision == revision)
 }

@@ -15,7 +15,7 @@ use super::{
     removal::{allow, keep},
     workers,
 };
-use crate::fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet};
+use crate::fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, applied, cluster, fleet};
 
 /// A spec of more than a certain size waits for the scheduler as a whole; this makes it so.
 async fn enlarge(stage: &Stage, cluster: &Cluster) {
@@ -28,10 +28,10 @@ async fn enlarge(stage: &Stage, cluster: &Cluster) {
 }
 
 /// The load balancers that the status names as applied.
-fn applied(object: &kube::api::DynamicObject) -> Vec<String> {
-    let applied = object.data["status"]["applied"].as_array().into_iter().flatten();
-    applied
-        .filter_map(|applied| Some(applied["service"].as_str()?.to_owned()))
+fn names_applied(object: &kube::api::DynamicObject) -> Vec<String> {
+    applied(object)
+        .into_iter()
+        .map(|applied| applied.service)
         .collect()
 }
 
@@ -100,7 +100,7 @@ async fn a_renamed_entry_stays_until_the_scheduler_answers() {
     }
     stage
         .until(&large, "name only what is left", |object| {
-            applied(object) == [API]
+            names_applied(object) == [API]
         })
         .await;
 
@@ -108,7 +108,7 @@ async fn a_renamed_entry_stays_until_the_scheduler_answers() {
     for (of, services) in [(&small, &old_small), (&large, &old_large)] {
         wait::until_gone(services.clone(), API, PATIENCE).await.unwrap();
         let ready = stage.ready(of).await;
-        assert_eq!(applied(&ready), [format!("{API}-api")]);
+        assert_eq!(names_applied(&ready), [format!("{API}-api")]);
         services.get(&format!("{API}-api")).await.unwrap();
     }
 }
@@ -136,7 +136,7 @@ async fn a_refused_deletion_is_reported_without_scheduler() {
             .await;
         assert!(why.contains(SECOND) && why.contains("kept until Monday"), "{why}");
         let object = stage.clusters(&of.namespace).get("shop").await.unwrap();
-        assert_eq!(applied(&object), [FIRST, SECOND]);
+        assert_eq!(names_applied(&object), [FIRST, SECOND]);
         let endpoints = object.data["status"]["endpoints"].as_array().unwrap();
         assert_eq!(endpoints.len(), 2);
     }
@@ -152,12 +152,12 @@ async fn a_refused_deletion_is_reported_without_scheduler() {
         .await;
     stage
         .until(&large, "name only what is left", |object| {
-            applied(object) == [FIRST]
+            names_applied(object) == [FIRST]
         })
         .await;
     stage.region_mut().scheduler().restart().await.unwrap();
     for of in [&small, &large] {
         let ready = stage.ready(of).await;
-        assert_eq!(applied(&ready), [FIRST]);
+        assert_eq!(names_applied(&ready), [FIRST]);
     }
 }

@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::MemberState::{self, Bound, Claimed, Releasing};
-use kit::placement::ObjectKey;
 use proto::placement::v1 as wire;
 use serde_json::{Value, json};
 
 use super::{
-    super::object::{HostLabels, ObjectId},
+    super::{fixtures::object_id, object::HostLabels},
     *,
 };
 use crate::{
@@ -30,16 +29,7 @@ fn spec(replicas: &Value) -> Cluster {
 
 fn object(replicas: u32) -> Object {
     Object {
-        id: ObjectId {
-            kind: ScaledKind::MachineDeployment,
-            key: ObjectKey {
-                namespace: "metal".to_owned(),
-                name: "md".to_owned(),
-            },
-            api_version: "cluster.x-k8s.io/v1beta1".to_owned(),
-            uid: "u".to_owned(),
-            resource_version: "7".to_owned(),
-        },
+        id: object_id(),
         replicas,
         cluster: Some("one".to_owned()),
         template: Some("t".to_owned()),

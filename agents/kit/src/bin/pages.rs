@@ -1,4 +1,4 @@
-//! Writes the reference pages that follow from the types: of conditions and of Events.
+//! Writes the reference pages that follow from the types: of conditions, of Events and of a site's configuration.
 
 use std::path::PathBuf;
 
@@ -18,6 +18,7 @@ fn main() -> anyhow::Result<()> {
     for (name, page) in [
         ("conditions.md", api::conditions::page()),
         ("events.md", api::events::page()),
+        ("site-configuration.md", kit::config::page::page()),
     ] {
         let path = write.join(name);
         std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
