@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -43,21 +43,22 @@ impl<K> Object for K where
 /// # Errors
 /// What the API server answers.
 pub async fn apply<K: Object>(client: &Client, manager: Manager, object: &K) -> kube::Result<K> {
-    patch(client, &manager.params(), object).await
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    api.patch(&object.name_any(), &manager.params(), &Patch::Apply(object))
+        .await
 }
 
-/// Applies an object as [`apply`] does, but without force: the API server answers 409 where another manager owns a field with
-/// another value.
+/// Creates an object by POST, under this manager: the API server answers 409 when there is one of its name.
 ///
 /// # Errors
 /// What the API server answers.
-pub async fn apply_unclaimed<K: Object>(client: &Client, manager: Manager, object: &K) -> kube::Result<K> {
-    patch(client, &PatchParams::apply(manager.0), object).await
-}
-
-async fn patch<K: Object>(client: &Client, params: &PatchParams, object: &K) -> kube::Result<K> {
+pub async fn create<K: Object>(client: &Client, manager: Manager, object: &K) -> kube::Result<K> {
+    let params = PostParams {
+        field_manager: Some(manager.0.to_owned()),
+        ..PostParams::default()
+    };
     let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    api.patch(&object.name_any(), params, &Patch::Apply(object)).await
+    api.create(&params, object).await
 }
 
 /// Applies the part of an object's status that this manager owns, all of it since what is left out is removed, to the object as it was

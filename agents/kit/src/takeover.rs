@@ -1,4 +1,4 @@
-//! Transfers fields that another program wrote by updates to an applier, so that it removes those that it does not apply.
+//! Transfers fields that were written by updates or by a creation to an applier, so that it removes those that it does not apply.
 //! What client-go calls `csaupgrade`; how ownership works:
 //! <https://kubernetes.io/docs/reference/using-api/server-side-apply/>
 
@@ -11,12 +11,17 @@ use serde_json::{Value, json};
 
 use crate::apply::{Manager, merge_metadata};
 
-/// Makes what `from` wrote to an object by updates `to`'s own, as if it had been applied. Returns whether there was any. The
-/// object itself does not change.
+/// Makes what `from` wrote to an object by updates `to`'s own, as if it had been applied. Returns the object's metadata after that; `None`
+/// when there was nothing. The object itself does not change.
 ///
 /// # Errors
 /// What the API server answers: 409 when the object is another one by now, or has changed.
-pub async fn take_over<K>(api: &Api<K>, object: &ObjectMeta, from: &str, to: Manager) -> kube::Result<bool>
+pub async fn take_over<K>(
+    api: &Api<K>,
+    object: &ObjectMeta,
+    from: &str,
+    to: Manager,
+) -> kube::Result<Option<ObjectMeta>>
 where
     K: DeserializeOwned + Clone + Debug,
 {
@@ -24,11 +29,11 @@ where
     let identity = (&object.name, &object.uid, &object.resource_version);
     let (Some(after), (Some(name), Some(uid), Some(version))) = (taken_over(before, from, to), identity)
     else {
-        return Ok(false);
+        return Ok(None);
     };
     let change = json!({ "managedFields": after });
-    merge_metadata(api, to, name, (uid, version), change).await?;
-    Ok(true)
+    let taken = merge_metadata(api, to, name, (uid, version), change).await?;
+    Ok(Some(taken.metadata))
 }
 
 /// The entries after the change; `None` when nothing is to be changed.

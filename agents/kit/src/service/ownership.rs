@@ -32,43 +32,79 @@ pub(super) enum Claim {
     Refused(String),
 }
 
-/// Applies a Service if none of its name exists, or the existing one is ours or SIP's. `known`: the one that a watch has shown last.
+/// Applies a Service, or creates it if none of its name exists; the existing one has to be ours or SIP's. `known`: the one that a watch has
+/// shown last.
 ///
 /// This mostly saves a read: a Service that is known to be ours is applied on the condition that it is still the same object, and
-/// one that no watch has shown is applied without force, so that another's is never taken over.
+/// one that no watch has shown is created, so that another's is never taken over.
 pub(super) async fn apply(
     site: &Site,
     object: &SIPCluster,
     service: &Service,
     known: Option<&Service>,
 ) -> Result<Claim, Error> {
-    let (client, manager) = (&site.client, site.identity.manager);
     let ours = known.filter(|known| is_owned_by(known, &object.uid().unwrap_or_default()));
     let first = match (known, ours) {
         (_, Some(ours)) => {
             let mut same = service.clone();
             same.metadata.uid = ours.uid();
-            Some(apply::apply(client, manager, &same).await)
+            Some(update(site, &same).await)
         }
-        (None, None) => Some(apply::apply_unclaimed(client, manager, service).await),
+        (None, None) => Some(create(site, service).await),
         (Some(_), None) => None,
     };
-    match first {
-        Some(Err(error)) if apply::code(&error) == Some(409) => {}
+    let refused = match first {
+        Some(Err(error)) if apply::code(&error) == Some(409) => None,
+        // Node ports of one that exists already are taken, by itself.
+        Some(Err(error)) if known.is_none() && apply::is_refusal(&error) => Some(error),
         Some(applied) => return claim(applied),
-        None => {}
-    }
+        None => None,
+    };
     let name = service.name_any();
     if let Some(message) = foreign(site, object, &name).await? {
         return Ok(Claim::Foreign(message));
     }
     let namespace = object.namespace().unwrap_or_default();
-    let services = Api::<Service>::namespaced(client.clone(), &namespace);
+    let services = Api::<Service>::namespaced(site.client.clone(), &namespace);
     let found = services.get_metadata_opt(&name).await;
-    if let Some(found) = found.map_err(Error::kubernetes("read the Service"))? {
-        take_over::<Service>(site, &namespace, &found.metadata).await?;
+    let found = found.map_err(Error::kubernetes("read the Service"))?;
+    claim(match (found, refused) {
+        (Some(found), _) => {
+            take_over::<Service>(site, &namespace, &found.metadata).await?;
+            update(site, service).await
+        }
+        (None, Some(refused)) => Err(refused),
+        (None, None) => create(site, service).await,
+    })
+}
+
+/// Creates a Service. It is not created by an apply: an API server keeps the node ports of one that is aborted for ten minutes (the agent
+/// is killed, the connection ends), and refuses them to the next try. What it creates counts as applied.
+async fn create(site: &Site, service: &Service) -> kube::Result<Service> {
+    let mut created = apply::create(&site.client, site.identity.manager, service).await?;
+    if let Some(metadata) = settle(site, &created).await? {
+        created.metadata.resource_version = metadata.resource_version;
     }
-    claim(apply::apply(client, manager, service).await)
+    Ok(created)
+}
+
+/// Applies a Service that exists.
+async fn update(site: &Site, service: &Service) -> kube::Result<Service> {
+    let apply = async || apply::apply(&site.client, site.identity.manager, service).await;
+    let applied = apply().await?;
+    match settle(site, &applied).await? {
+        // Its creation ended half-way: now fields of it that are not asked for any more can go.
+        Some(_) => apply().await,
+        None => Ok(applied),
+    }
+}
+
+/// Makes the fields of a Service that were set when it was created fields that were applied. `None` when they are.
+async fn settle(site: &Site, service: &Service) -> kube::Result<Option<ObjectMeta>> {
+    let namespace = service.namespace().unwrap_or_default();
+    let services = Api::<Service>::namespaced(site.client.clone(), &namespace);
+    let manager = site.identity.manager;
+    takeover::take_over(&services, &service.metadata, manager.0, manager).await
 }
 
 fn claim(applied: kube::Result<Service>) -> Result<Claim, Error> {

@@ -1,5 +1,6 @@
 //! Faults of the network between agents and a real API server: every call of a placement and of a release fails once.
 
+mod aborted;
 mod call;
 mod cells;
 mod kills;

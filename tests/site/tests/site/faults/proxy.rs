@@ -235,6 +235,12 @@ impl Way {
                 injected.done();
                 Outcome::Cut
             }
+            Fault::Aborted(after) => {
+                // What is dropped in the middle closes its connection.
+                let _ = tokio::time::timeout(after, pass()).await;
+                injected.done();
+                Outcome::Cut
+            }
             Fault::Lost | Fault::Silent => {
                 let _ = pass().await;
                 injected.done();

@@ -1,6 +1,9 @@
 //! What is done to which call.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use http::{Response, StatusCode, header::RETRY_AFTER};
 use serde_json::json;
@@ -19,6 +22,8 @@ pub(crate) enum Fault {
     Refused(u16),
     /// It is not carried out: the connection ends.
     Cut,
+    /// It is sent, and its connection to the API server ends after so long, as when its caller is killed.
+    Aborted(Duration),
     /// It is carried out, and the connection ends instead of an answer.
     Lost,
     /// It is carried out, and nothing is ever answered.
