@@ -31,10 +31,14 @@ pub fn choose(machine: &Metal3Machine, hosts: Vec<DynamicObject>) -> Choice {
         let available = kept.into_iter().filter(is_available).collect();
         return one_of(available);
     }
-    let available: Vec<_> = rest.into_iter().filter(is_available).collect();
+    near(machine.failure_domain.as_ref(), rest.into_iter())
+}
+
+/// Those of the failure domain that are available, or else all that are.
+pub(crate) fn near(failure_domain: Option<&String>, hosts: impl Iterator<Item = DynamicObject>) -> Choice {
+    let available: Vec<_> = hosts.filter(is_available).collect();
     let is_near = |host: &&DynamicObject| {
-        machine.failure_domain.is_some()
-            && host.labels().get(FAILURE_DOMAIN) == machine.failure_domain.as_ref()
+        failure_domain.is_some() && host.labels().get(FAILURE_DOMAIN) == failure_domain
     };
     let near: Vec<_> = available.iter().filter(is_near).cloned().collect();
     one_of(if near.is_empty() { available } else { near })
@@ -57,12 +61,16 @@ fn is_usable(machine: &Metal3Machine, host: &DynamicObject) -> bool {
         Some(owner) => Some(owner) == machine.reuses_for.as_ref(),
         None => host.data["spec"]["consumerRef"].is_null(),
     };
-    is_mine
-        && host.metadata.deletion_timestamp.is_none()
+    is_mine && is_not_passed_over(host, &PASSED_OVER)
+}
+
+/// Whether a host stays, has no error, and none of these annotations.
+pub(crate) fn is_not_passed_over(host: &DynamicObject, annotations: &[&str]) -> bool {
+    host.metadata.deletion_timestamp.is_none()
         && host.data["status"]["errorMessage"]
             .as_str()
             .is_none_or(str::is_empty)
-        && PASSED_OVER
+        && annotations
             .iter()
             .all(|key| !host.annotations().contains_key(*key))
 }

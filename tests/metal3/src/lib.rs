@@ -1,4 +1,4 @@
-//! A stand-in of Cluster API and its provider for metal3 (CAPM3), as far as they act on hosts.
+//! A stand-in of Cluster API, its provider for metal3 (CAPM3) and the baremetal-operator's `HostClaim`s, as far as they act on hosts.
 //!
 //! `docs/assumptions.md` says which of their habits it has, and from where each is known. What they decide is pure and apart from what they
 //! do:
@@ -6,11 +6,13 @@
 //! | module | what it holds | needs a client |
 //! |---|---|---|
 //! | [`choice`] | which host a `Metal3Machine` gets | no |
+//! | [`host_claim`] | which host a `HostClaim` gets, and what is written to it | no |
 //! | [`deletion_order`] | which Machines go when their owner is scaled down | no |
 //! | [`patches`] | what is written to a host | no |
 //! | [`remediation`] | the phases of a `Metal3Remediation` | no |
 //! | [`provisioning`] | the states of a host, as the baremetal-operator's | no |
 //! | [`provider`] | searches and claims a host for a `Metal3Machine`, and lets it go | yes |
+//! | [`host_claims`] | the same for a `HostClaim` | yes |
 //! | [`controller`] | does that for the objects of a namespace, in passes | yes |
 //!
 //! A program of its own, `sip-metal3`, runs the passes; tests also claim single hosts by [`provider::Capm3`].
@@ -18,6 +20,8 @@
 pub mod choice;
 pub mod controller;
 pub mod deletion_order;
+pub mod host_claim;
+pub mod host_claims;
 pub mod metal3_machine;
 pub mod names;
 pub mod patches;

@@ -87,7 +87,7 @@ fn group_of_infrastructure() -> &'static str {
 }
 
 /// `matchLabels` and `matchExpressions` as a selector of a list; operators are those of Kubernetes, in whatever case.
-fn selector(selector: &Value) -> String {
+pub(crate) fn selector(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let labels = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
     let expressions = selector["matchExpressions"].as_array().into_iter().flatten();

@@ -25,7 +25,12 @@ pub const MACHINE_FINALIZER: &str = "machine.cluster.x-k8s.io";
 /// Finalizer of `Metal3Machine`s.
 pub const METAL3_MACHINE_FINALIZER: &str = "metal3machine.infrastructure.cluster.x-k8s.io";
 
+/// Finalizer of `HostClaim`s.
+pub const HOST_CLAIM_FINALIZER: &str = "hostclaim.metal3.io";
+
 /// API version of Cluster API's own kinds.
 pub const CLUSTER_API_VERSION: &str = "cluster.x-k8s.io/v1beta1";
 /// API version of CAPM3's kinds.
 pub const INFRASTRUCTURE_VERSION: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
+/// API version of the baremetal-operator's kinds.
+pub const METAL3_VERSION: &str = "metal3.io/v1alpha1";

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The image that every host gets.
-const IMAGE: &str = "http://images.invalid/node.qcow2";
+pub(crate) const IMAGE: &str = "http://images.invalid/node.qcow2";
 
 /// Claims a host, as it was when it was chosen. `network_data`: the Secret that a data template was rendered to.
 #[must_use]

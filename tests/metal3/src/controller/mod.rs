@@ -2,6 +2,7 @@
 //!
 //! Each pass lists, decides by the pure modules, and writes. One that fails is begun again: what changed meanwhile is no fault.
 
+mod host_claims;
 mod machines;
 mod metal3_machines;
 mod objects;
@@ -14,7 +15,10 @@ use kube::Client;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use tokio::time::Instant;
 
-use crate::provider::{Capm3, Pauses};
+use crate::{
+    host_claims::HostClaims,
+    provider::{Capm3, Pauses},
+};
 use objects::Objects;
 
 /// How it runs.
@@ -26,7 +30,7 @@ pub struct Settings {
     pub period: Duration,
     /// Seed of names and choices.
     pub seed: u64,
-    /// Whether it plays the baremetal-operator, too: hosts go through the states of provisioning.
+    /// Whether it plays the baremetal-operator, too: hosts go through the states of provisioning, and `HostClaim`s get them.
     pub operates_hosts: bool,
 }
 
@@ -34,10 +38,13 @@ pub struct Settings {
 pub struct Controller {
     objects: Objects,
     provider: Capm3,
+    host_claims: HostClaims,
     settings: Settings,
     random: StdRng,
     /// When a host is searched again, by the name of the `Metal3Machine`.
     searches: BTreeMap<String, Instant>,
+    /// The same, by namespace and name of the `HostClaim`.
+    claim_searches: BTreeMap<String, Instant>,
 }
 
 impl Controller {
@@ -46,10 +53,12 @@ impl Controller {
     pub fn new(client: Client, namespace: &str, settings: Settings) -> Self {
         Self {
             objects: Objects::new(client.clone(), namespace),
+            host_claims: HostClaims::new(client.clone(), namespace, settings.seed),
             provider: Capm3::new(client, settings.pauses, settings.seed),
             settings,
             random: StdRng::seed_from_u64(settings.seed),
             searches: BTreeMap::new(),
+            claim_searches: BTreeMap::new(),
         }
     }
 
@@ -63,6 +72,7 @@ impl Controller {
         self.reconcile_machines().await?;
         self.remediate().await?;
         if self.settings.operates_hosts {
+            self.serve_host_claims().await?;
             self.operate_hosts().await?;
         }
         Ok(())

@@ -18,11 +18,13 @@ pub(super) enum Kind {
     Metal3Machine,
     Template,
     Remediation,
+    HostClaim,
 }
 
 impl Kind {
     fn resource(self) -> ApiResource {
         let (group, kind) = match self {
+            Self::HostClaim => ("metal3.io", "HostClaim"),
             Self::Machine => ("cluster.x-k8s.io", "Machine"),
             Self::MachineSet => ("cluster.x-k8s.io", "MachineSet"),
             Self::ControlPlane => ("controlplane.cluster.x-k8s.io", "KubeadmControlPlane"),
@@ -30,7 +32,12 @@ impl Kind {
             Self::Template => ("infrastructure.cluster.x-k8s.io", "Metal3MachineTemplate"),
             Self::Remediation => ("infrastructure.cluster.x-k8s.io", "Metal3Remediation"),
         };
-        ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1beta1", kind))
+        let version = if self == Self::HostClaim {
+            "v1alpha1"
+        } else {
+            "v1beta1"
+        };
+        ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
     }
 }
 
@@ -52,8 +59,24 @@ impl Objects {
         hosts(self.client.clone(), &self.namespace)
     }
 
+    /// Of the hosts.
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     fn api(&self, kind: Kind) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource())
+    }
+
+    /// The kind in the namespace of an object of it.
+    fn api_of(&self, kind: Kind, object: &DynamicObject) -> Api<DynamicObject> {
+        let namespace = object.metadata.namespace.as_ref().unwrap_or(&self.namespace);
+        Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
+    }
+
+    pub(super) async fn all_namespaces(&self, kind: Kind) -> kube::Result<Vec<DynamicObject>> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.resource());
+        Ok(api.list(&ListParams::default()).await?.items)
     }
 
     pub(super) async fn all(&self, kind: Kind) -> kube::Result<Vec<DynamicObject>> {
@@ -79,7 +102,7 @@ impl Objects {
     }
 
     pub(super) async fn patch(&self, kind: Kind, object: &DynamicObject, patch: &Value) -> kube::Result<()> {
-        found(merge(&self.api(kind), &object.name_any(), patch).await)
+        found(merge(&self.api_of(kind, object), &object.name_any(), patch).await)
     }
 
     /// Writes a status that differs.
@@ -95,7 +118,7 @@ impl Objects {
             return Ok(());
         }
         let patch = json!({ "status": status });
-        let api = self.api(kind);
+        let api = self.api_of(kind, object);
         found(
             api.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch))
                 .await,
@@ -104,7 +127,7 @@ impl Objects {
 
     pub(super) async fn delete(&self, kind: Kind, object: &DynamicObject) -> kube::Result<()> {
         found(
-            self.api(kind)
+            self.api_of(kind, object)
                 .delete(&object.name_any(), &DeleteParams::default())
                 .await,
         )

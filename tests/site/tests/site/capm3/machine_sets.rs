@@ -28,15 +28,15 @@ const SCENARIO: &str = "sets";
 const SET: &str = "shop-ms";
 
 /// A site with Cluster API's kinds from the start: the garbage collector learns of later ones once in 30 s.
-async fn start(name: &str, hosts: &[&str]) -> (Stage, JoinSet<()>) {
+pub(super) async fn start(name: &str, scenario: &str, hosts: &[&str]) -> (Stage, JoinSet<()>) {
     let region = Arc::new(Region::start("north").await.unwrap());
     let builder = Site::builder(name)
         .nodes(Nodes::Kwok(2))
         .crds([repository::root().join("tests/metal3/crds.yaml")]);
     let stage = Stage::start_with(region, builder, &[HOSTS_NAMESPACE], &AGENTS).await;
-    stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
+    stage.site.create_tenant_namespace(scenario).await.unwrap();
     for name in hosts {
-        stage.load(&[host(SCENARIO, "worker", name, name)]).await;
+        stage.load(&[host(scenario, "worker", name, name)]).await;
     }
     let settings = Settings {
         pauses: Pauses::default(),
@@ -121,7 +121,7 @@ async fn on(stage: &Stage, host: &str) -> DynamicObject {
 
 #[tokio::test]
 async fn a_shrink_deletes_the_machine_that_was_annotated() {
-    let (stage, _tasks) = start("annotated", &["a", "b", "c"]).await;
+    let (stage, _tasks) = start("annotated", SCENARIO, &["a", "b", "c"]).await;
     let shop = cluster(SCENARIO, "shop").role(Role::Worker, 3);
     stage.create(&shop).await;
     stage.ready(&shop).await;
@@ -200,7 +200,7 @@ async fn a_shrink_deletes_the_machine_that_was_annotated() {
 
 #[tokio::test]
 async fn a_collected_host_is_reported_apart_from_a_deleted_one() {
-    let (stage, _tasks) = start("collected", &["a", "b"]).await;
+    let (stage, _tasks) = start("collected", SCENARIO, &["a", "b"]).await;
     let shop = cluster(SCENARIO, "shop").role(Role::Worker, 2);
     stage.create(&shop).await;
     stage.ready(&shop).await;

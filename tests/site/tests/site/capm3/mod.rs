@@ -1,5 +1,6 @@
-//! Cluster API's provider for metal3 (CAPM3) on real sites: the stand-in of `tests/metal3`, under an identity of its own.
+//! Cluster API's provider for metal3 (CAPM3) and `HostClaim`s on real sites: the stand-in of `tests/metal3`, under an identity of its own.
 
+mod host_claims;
 mod late;
 mod lives;
 mod machine_sets;
