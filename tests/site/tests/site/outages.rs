@@ -114,7 +114,7 @@ async fn killed_agents_and_api_server_finish_their_work() {
     let labelled = stage.labelled("outage", &first).await;
     assert_eq!(labelled, held(&members(&claimed)));
 
-    stage.site.restart_api_server().await.unwrap();
+    stage.restart_api_server().await;
     stage
         .edit(&second, json!({"nodes": {"Worker": {"count": {"active": 1}}}}))
         .await;

@@ -203,7 +203,7 @@ async fn two_sites_of_a_region_share_nothing_but_the_scheduler() {
         "one more with an API server gone: {:?}",
         placed_within(&a, count + 2).await
     );
-    b.site.restart_api_server().await.unwrap();
+    b.restart_api_server().await;
     b.create(&shop(1)).await;
     tokio::join!(all_hold(&a, 0..count + 3), all_hold(&b, 0..=count));
 }
