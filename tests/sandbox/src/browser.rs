@@ -164,8 +164,26 @@ impl Browser {
 
     async fn find(&self, selector: &str) -> Result<String, Error> {
         let named = json!({"using": "css selector", "value": selector});
-        let found = self.window(Method::POST, "element", Some(&named)).await?;
-        Ok(found[ELEMENT].as_str().unwrap_or_default().to_owned())
+        match self.window(Method::POST, "element", Some(&named)).await {
+            Ok(found) => Ok(found[ELEMENT].as_str().unwrap_or_default().to_owned()),
+            Err(Error::Command { command, reason }) => {
+                let page = self.described().await;
+                Err(Error::Command {
+                    command,
+                    reason: format!("{reason}; the page is {page}"),
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where it is, and what the page shows; for people.
+    async fn described(&self) -> String {
+        let script = json!({"script": "return location.href + ': ' + document.body.innerText", "args": []});
+        match self.window(Method::POST, "execute/sync", Some(&script)).await {
+            Ok(page) => page.as_str().unwrap_or_default().chars().take(600).collect(),
+            Err(error) => error.to_string(),
+        }
     }
 
     async fn element(&self, selector: &str, action: &str, body: &Value) -> Result<(), Error> {

@@ -73,3 +73,18 @@ fn the_schema_in_docs_is_that_of_the_types() {
         "docs/sipctl-plan.schema.json is not that of the types; UPDATE_SCHEMA=1 writes it again"
     );
 }
+
+#[test]
+fn the_policy_page_lists_every_key_in_a_valid_example() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/site-policy.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, example) = page.split_once("```yaml\n").unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), example.split_once("```").unwrap().0).unwrap();
+    let example = serde_json::to_value(files::policy(file.path()).unwrap()).unwrap();
+    let none = serde_json::to_value(placement::Policy::default()).unwrap();
+    for (key, none) in none.as_object().unwrap() {
+        assert!(page.contains(&format!("\n| `{key}` |")), "{key} has no row");
+        assert_ne!(example[key], *none, "the example has no {key}");
+    }
+}

@@ -150,12 +150,44 @@ impl Soak {
                 free = Instant::now();
             }
             if free.elapsed() >= PATIENCE {
-                let kinds = "deployments,replicasets,pods,events";
-                let listed = ["get", "-n", SCENARIO, "-o", "wide", kinds];
-                println!("{}", self.stage.kubectl(&listed).await);
+                self.print_state().await;
                 panic!("{}", broken.join("\n"));
             }
             sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Prints what a person would look for first.
+    async fn print_state(&self) {
+        let kinds = "deployments,replicasets,pods,events";
+        for listed in [
+            ["get", "-n", SCENARIO, "-o", "wide", kinds],
+            [
+                "get",
+                "-n",
+                HOSTS_NAMESPACE,
+                "-o",
+                "wide",
+                "baremetalhosts,secrets",
+            ],
+            ["get", "-n", SCENARIO, "-o", "yaml", "sipclusters"],
+        ] {
+            println!("{}", self.stage.kubectl(&listed).await);
+        }
+        let site = self.stage.site.name();
+        let placements = json!({"site": site, "pageSize": 1000});
+        let placements = self
+            .stage
+            .call("sip.placement.v1.PlacementService/ListPlacements", placements)
+            .await;
+        println!("{placements:#}");
+        for host in &self.hosts {
+            let host = json!({"site": site, "namespace": HOSTS_NAMESPACE, "name": host.name});
+            let known = self
+                .stage
+                .call("sip.inventory.v1.InventoryService/GetHost", host)
+                .await;
+            println!("{known}");
         }
     }
 
