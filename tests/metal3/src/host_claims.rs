@@ -35,7 +35,7 @@ impl HostClaims {
         }
     }
 
-    /// Goes one step towards a provisioned host for a claim; `None` when the host has changed since it was chosen.
+    /// Claims a host, or provisions the one that was claimed before; `None` when the host has changed since it was chosen.
     ///
     /// # Errors
     /// What the API server answers, unless it refuses the host.
@@ -95,7 +95,7 @@ impl HostClaims {
         }
     }
 
-    /// Goes one step towards letting the host of a claim go: has it deprovisioned, and takes the consumer off once it is.
+    /// Releases the host of a claim: deprovisions it, and removes the consumer in a later call, once that is complete.
     ///
     /// # Errors
     /// What the API server answers.

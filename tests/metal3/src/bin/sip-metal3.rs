@@ -30,7 +30,7 @@ struct Arguments {
     /// Seed of names and choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Leave the provisioning states of hosts alone, since a baremetal-operator writes them
+    /// Leave the provisioning states of hosts, and claims of them, to a baremetal-operator
     #[arg(long)]
     no_operator: bool,
 }

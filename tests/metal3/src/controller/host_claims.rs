@@ -16,10 +16,13 @@ use crate::{
 impl Controller {
     pub(super) async fn serve_host_claims(&mut self) -> kube::Result<()> {
         let all = self.objects.all_namespaces(Kind::HostClaim).await?;
-        let keys: BTreeSet<String> = all.iter().map(|object| key(&HostClaim::read(object))).collect();
+        let all: Vec<_> = all
+            .into_iter()
+            .map(|object| (HostClaim::read(&object), object))
+            .collect();
+        let keys: BTreeSet<String> = all.iter().map(|(claim, _)| key(claim)).collect();
         self.claim_searches.retain(|claim, _| keys.contains(claim));
-        for object in all {
-            let claim = HostClaim::read(&object);
+        for (claim, object) in all {
             let is_elsewhere = |namespace: &String| namespace != self.objects.namespace();
             if claim.in_namespace.as_ref().is_some_and(is_elsewhere) {
                 continue;

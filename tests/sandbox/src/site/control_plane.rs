@@ -31,8 +31,8 @@ pub struct ControlPlane {
     pub etcd: Process,
 }
 
-/// Go's collector runs when the heap has grown ninefold, not twofold: starting an API server takes a third less of the processor for a third more
-/// memory, and tests start some two hundred.
+/// Go's collector runs when the heap has grown ninefold, not twofold: tests start some two hundred API servers. A start took 3.2 s of processor
+/// and 304 MB with the default, 2.7 s and 388 MB with 400, 2.3 s and 413 MB with 1,000.
 const GARBAGE: (&str, &str) = ("GOGC", "800");
 
 /// Where the API server listens, and which addresses Services get.
