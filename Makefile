@@ -214,9 +214,10 @@ dependencies: setup-checks
 unit: setup-checks
 	$(call step,unit tests,$(CARGO) test --quiet --workspace --lib)
 
-# Tests start the project's programs as processes. Those of sites wait more than they compute, but for those with a real node.
+# Tests start the project's programs as processes, and wait more than they compute: on two cores so many at once, and fewer of those with a
+# real node.
 all-tests: setup-checks
 	$(call step,build,$(CARGO) build --quiet --workspace --bins --tests)
-	$(call step,tests,$(CARGO) test --workspace --exclude sip-site-tests)
-	$(call step,tests of sites,$(CARGO) test --workspace --test site -- --test-threads 4 $(REAL_NODE:%=--skip %))
+	$(call step,tests,$(CARGO) test --workspace --exclude sip-site-tests -- --test-threads 4)
+	$(call step,tests of sites,$(CARGO) test --workspace --test site -- --test-threads 5 $(REAL_NODE:%=--skip %))
 	$(call step,tests of sites with a real node,$(CARGO) test --workspace --test site -- --test-threads 3 $(REAL_NODE))

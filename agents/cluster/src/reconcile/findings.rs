@@ -10,7 +10,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kit::{
     conditions::{Finding, find},
     config::Section,
-    placement::{ObjectKey, Placement},
+    placement::{Member, ObjectKey, Placement},
 };
 
 use super::{
@@ -37,7 +37,8 @@ pub(super) fn all(
     let placement = &holding.placement;
     let labeled = labeled(object, holding, members);
     let services = services::readiness(object, gating, awaited_since(object).as_ref(), now);
-    let ready = ready(placement, &labeled, &services, is_taken_over(object));
+    let gone = gone(holding, members);
+    let ready = ready(placement, &labeled, &services, &gone, is_taken_over(object));
     let mut findings = vec![scheduled(placement), labeled, ready];
     if !skipped.is_empty() {
         let names: Vec<String> = skipped.iter().map(ToString::to_string).collect();
@@ -164,11 +165,8 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
                 let why = services::describe_drain(object, member, *is_former);
                 waiting.push(format!("{host}: {of_what}to be released, {why}"));
             }
-            Assessment::Gone => {
-                let advice = of_gone_host(holding.machines.get(host.uid()));
-                // The scheduler replaces it.
-                waiting.push(format!("{host}: {GONE}{advice}"));
-            }
+            // The scheduler replaces it.
+            Assessment::Gone => waiting.push(describe_gone(holding, member)),
             Assessment::Blocked(why) => blocked.push(format!("{host}: {why}")),
             Assessment::ForeignConsumer(why) => blocked.push(format!("{host}: {why}{}", foreign_consumer())),
         }
@@ -187,6 +185,18 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
         // Another host has its place.
         Finding::yes(conditions::HOSTS_LABELED, Reason::Labeled, named(&reported))
     }
+}
+
+fn describe_gone(holding: &Holding, member: &Member) -> String {
+    let host = member.host();
+    let advice = of_gone_host(holding.machines.get(host.uid()));
+    format!("{host}: {GONE}{advice}")
+}
+
+/// The members whose hosts are gone. After a lost ledger nobody knows their addresses, so load balancers report those as missing.
+fn gone(holding: &Holding, members: &[Assessed<'_>]) -> Vec<String> {
+    let gone = members.iter().filter(|of| of.assessment == Assessment::Gone);
+    gone.map(|of| describe_gone(holding, of.member)).collect()
 }
 
 /// The first few of a list, and how many more there are.
@@ -217,7 +227,13 @@ fn is_taken_over(object: &SIPCluster) -> bool {
     ready.is_some_and(|ready| status.placement.is_none() || ready.message == TAKING_OVER)
 }
 
-fn ready(placement: &Placement, labeled: &Finding, services: &Readiness, taken_over: bool) -> Finding {
+fn ready(
+    placement: &Placement,
+    labeled: &Finding,
+    services: &Readiness,
+    gone: &[String],
+    taken_over: bool,
+) -> Finding {
     use conditions::{READY, ready};
     if let Some(refusal) = placement.refusal() {
         return Finding::no(READY, ready::UNSCHEDULABLE, refusal.message());
@@ -226,7 +242,11 @@ fn ready(placement: &Placement, labeled: &Finding, services: &Readiness, taken_o
         return Finding::no(READY, ready::UNABLE_TO_APPLY_LABELS, &labeled.message);
     }
     match services {
-        Readiness::Failing(why) => Finding::no(READY, ready::INFRA_SERVICE_FAILURE, why),
+        Readiness::Failing(why) if gone.is_empty() => Finding::no(READY, ready::INFRA_SERVICE_FAILURE, why),
+        Readiness::Failing(why) => {
+            let message = format!("{}; {why}", named(gone));
+            Finding::no(READY, ready::INFRA_SERVICE_FAILURE, message)
+        }
         Readiness::Progressing(_) if taken_over && labeled.status == Some(true) => {
             Finding::yes(READY, ready::RECONCILIATION_SUCCEEDED, TAKING_OVER)
         }
@@ -304,6 +324,25 @@ mod tests {
         assert_eq!(since_of(3, Some(after)).as_deref(), Some(after));
         assert_eq!(since_of(3, Some(before)).as_deref(), Some(scheduled));
         assert_eq!(since_of(3, None).as_deref(), Some(scheduled));
+    }
+
+    #[test]
+    fn a_gone_host_is_named_before_the_services_that_lack_it() {
+        let holding = holding(vec![answer("h1", MemberState::Bound)], false, Vec::new());
+        let members = assess_all(&holding, |_| true);
+        let labeled = labeled(&cluster(&serde_json::json!({})), &holding, &members);
+        let failing = Readiness::Failing("loadBalancer: NoAddress: words".to_owned());
+        let found = ready(
+            &holding.placement,
+            &labeled,
+            &failing,
+            &gone(&holding, &members),
+            false,
+        );
+        assert_eq!(
+            found.message,
+            "metal/h1: its BareMetalHost is gone; loadBalancer: NoAddress: words"
+        );
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use kube::api::DynamicObject;
 
-use crate::fixtures::{AGENTS, Cluster, Role, Stage, cluster, fleet, members};
+use sandbox::{region::Agent, wait};
+
+use crate::fixtures::{AGENTS, Cluster, Role, Stage, cluster, fleet, host, make_again, members};
 
 fn shop(name: &str) -> Cluster {
     cluster("lost", name).role(Role::Worker, 2)
@@ -45,4 +47,33 @@ async fn a_ledger_lost_after_all_clusters_went_hinders_nobody() {
         .until(&second, "hold two hosts", |object| members(object).len() == 2)
         .await;
     assert_eq!(epoch(&answered), Some(4));
+}
+
+/// Nobody knows whether it was paused for a move of Cluster API's objects, so it is waited for; nor which addresses it had.
+#[tokio::test]
+async fn a_host_gone_with_the_ledger_is_named_beside_its_address() {
+    let mut stage = Stage::start("site-a", &AGENTS).await;
+    let only = host("gone", "worker", "r1", "only");
+    stage.load(std::slice::from_ref(&only)).await;
+    stage.site.create_tenant_namespace("gone").await.unwrap();
+    let shop = cluster("gone", "shop").role(Role::Worker, 1).balanced(30_190);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+
+    stage.agent(Agent::Cluster).kill9().await.unwrap();
+    make_again(&stage, &only).await;
+    lose_ledger(&mut stage).await;
+    stage.agent(Agent::Cluster).restart().await.unwrap();
+    let lost = stage
+        .until(&shop, "name the host and its address", |object| {
+            let ready = wait::condition(object, "Ready");
+            ready.is_some_and(|(_, reason, _)| reason == "InfraServiceFailure")
+        })
+        .await;
+    let (status, _, message) = wait::condition(&lost, "Ready").unwrap();
+    assert_eq!(status, "False");
+    assert!(
+        message.starts_with("metal/gone-only: its BareMetalHost is gone; loadBalancer: NoAddress: "),
+        "{message}"
+    );
 }
