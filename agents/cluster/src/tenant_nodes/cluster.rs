@@ -1,7 +1,7 @@
 //! What is known of one tenant's cluster: what is wanted, and what its polls have shown. Pure; the time is an argument.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -9,7 +9,7 @@ use api::TenantNodes;
 use kit::message::readable;
 
 use super::{
-    Action, Problem, Report, Wanted, lasting::Lasting, matching, poll::Found, preference::Preference,
+    Action, Drain, Problem, Report, Wanted, lasting::Lasting, matching, poll::Found, preference::Preference,
 };
 
 /// Pause between polls of a cluster.
@@ -29,6 +29,8 @@ pub(super) struct Cluster {
     polls: usize,
     /// How many of the last polls have failed for a reason that does not pass.
     unusable: u32,
+    /// Hosts, by their uids, for whose Nodes the last step was refused.
+    refused: BTreeSet<String>,
     /// Something else is wanted than in the last poll.
     is_changed: bool,
 }
@@ -52,6 +54,7 @@ impl Cluster {
             problem: Lasting::resumed(problem),
             polls: 0,
             unusable: 0,
+            refused: BTreeSet::new(),
             is_changed: true,
             wanted,
         }
@@ -118,6 +121,7 @@ impl Cluster {
 
     fn answered(&mut self, began: &Wanted, now: Instant, Found { nodes, mut drains }: Found) -> Report {
         self.unusable = 0;
+        self.take_first_refusals(began, &mut drains);
         // Those to which the poll did not come are as they were.
         for member in began.members.iter().filter(|member| member.action.drains()) {
             let uid = member.host.uid();
@@ -138,6 +142,33 @@ impl Cluster {
             not_preferred: listed.members,
             drains,
             deletions: BTreeMap::new(),
+        }
+    }
+
+    /// A server that starts refuses for a moment what it allows: the step is tried once more.
+    fn take_first_refusals(&mut self, began: &Wanted, drains: &mut BTreeMap<String, Drain>) {
+        let before = std::mem::take(&mut self.refused);
+        for member in began.members.iter().filter(|member| member.action.drains()) {
+            let uid = member.host.uid();
+            let is_second = before.contains(uid);
+            match drains.get_mut(uid) {
+                Some(drain) => {
+                    let Drain::Refused { node, why } = drain else {
+                        continue;
+                    };
+                    let (node, left) = (node.clone(), why.clone());
+                    if !is_second {
+                        *drain = match member.action {
+                            Action::Delete => Drain::Deleting { node },
+                            Action::Drain | Action::Keep | Action::Leave => Drain::Draining { node, left },
+                        };
+                    }
+                    self.refused.insert(uid.to_owned());
+                }
+                // The poll did not come to it.
+                None if is_second => drop(self.refused.insert(uid.to_owned())),
+                None => {}
+            }
         }
     }
 

@@ -360,3 +360,42 @@ fn only_a_refusal_that_lasts_does_not_pass() {
         assert_eq!(problem.map(|problem| problem.passes), passes, "{at}");
     }
 }
+
+#[test]
+fn a_step_that_is_refused_once_is_tried_again() {
+    let scene = Scene::new();
+    let cluster = key("tenant", "one");
+    let node = || "a".to_owned();
+    let refused = Drain::Refused {
+        node: node(),
+        why: "no".to_owned(),
+    };
+    let draining = Drain::Draining {
+        node: node(),
+        left: "no".to_owned(),
+    };
+    let drained = Drain::Drained { node: node() };
+    let deleting = Drain::Deleting { node: node() };
+    let mut now = 0;
+    for (action, shown, expected) in [
+        (Action::Drain, Some(&refused), &draining),
+        (Action::Drain, Some(&drained), &drained),
+        (Action::Delete, Some(&refused), &deleting),
+        // The poll did not come to it.
+        (Action::Delete, None, &deleting),
+        (Action::Delete, Some(&refused), &refused),
+        (Action::Delete, Some(&refused), &refused),
+    ] {
+        let mut wanted = wanted(&["h1"]);
+        wanted.members[0].action = action;
+        scene.want(now, &cluster, wanted);
+        let shown: Vec<(&str, Drain)> = shown.map(|drain| ("uid-h1", drain.clone())).into_iter().collect();
+        scene.poll(now, Ok(found(&shown)));
+        assert_eq!(
+            scene.report(now, &cluster).drains.get("uid-h1"),
+            Some(expected),
+            "{now}"
+        );
+        now += 10;
+    }
+}

@@ -35,10 +35,11 @@ pub(super) async fn made(stage: &Stage, namespace: &str, form: &Form) -> Result<
     let of = objects(stage, namespace);
     let mut made = Made::new();
     for service in of.services.list(&ListParams::default()).await.unwrap() {
-        let port = service.spec.as_ref().unwrap().ports.as_ref().unwrap()[0]
-            .node_port
-            .unwrap();
         let name = service.name_any();
+        // One of several that exchange their ports gives its own up first.
+        let Some(port) = service.spec.as_ref().unwrap().ports.as_ref().unwrap()[0].node_port else {
+            return Err(format!("Service {name} has no node port"));
+        };
         let deployment = of.deployments.get_opt(&name).await.unwrap();
         let generation = deployment.and_then(|deployment| deployment.metadata.generation);
         let port = u16::try_from(port).unwrap();
