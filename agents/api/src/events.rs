@@ -114,7 +114,7 @@ const HEAD: &str = "\
 
 <!-- Generated from agents/api/src/events.rs by `make generate`. -->
 
-An Event that repeats within a short time is counted. Events can be lost: what they report is in conditions, labels and logs too. Reasons
+An Event that repeats with the same message within six minutes is counted. Events can be lost: what they report is in conditions, labels and logs too. Reasons
 are stable; notes can change.
 ";
 

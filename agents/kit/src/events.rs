@@ -1,5 +1,11 @@
 //! Kubernetes Events about objects of the site.
 
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
 pub use api::events::EventReason;
 use api::events::EventType as Type;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -12,11 +18,40 @@ use crate::message::readable;
 
 /// Longest note that the API server admits, in bytes.
 const NOTE: usize = 1024;
+/// For how long a recorder counts equal Events.
+const COUNTED: Duration = Duration::from_mins(6);
+/// Notes whose Events are counted. Where there are more, some are repeated.
+const NOTES: usize = 4_096;
 
 /// Publishes Events under the agent's name. Equal ones within a short time are counted, not repeated.
 #[derive(Clone)]
 pub struct Events {
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
+    recorders: Arc<Mutex<Recorders>>,
+}
+
+/// A recorder for each note: one recorder counts the Events of an object and reason under the note of the first, whatever they state.
+#[derive(Default)]
+struct Recorders(HashMap<String, (Recorder, Instant)>);
+
+impl Recorders {
+    fn of(&mut self, note: &str, now: Instant, new: impl FnOnce() -> Recorder) -> Recorder {
+        if let Some((known, used)) = self.0.get_mut(note) {
+            *used = now;
+            return known.clone();
+        }
+        if self.0.len() >= NOTES {
+            self.0
+                .retain(|_, (_, used)| now.saturating_duration_since(*used) < COUNTED);
+        }
+        if self.0.len() >= NOTES {
+            self.0.clear();
+        }
+        let recorder = new();
+        self.0.insert(note.to_owned(), (recorder.clone(), now));
+        recorder
+    }
 }
 
 impl std::fmt::Debug for Events {
@@ -30,13 +65,12 @@ impl Events {
     #[must_use]
     pub fn new(client: Client, controller: &str) -> Self {
         Self {
-            recorder: Recorder::new(
-                client,
-                Reporter {
-                    controller: controller.to_owned(),
-                    instance: None,
-                },
-            ),
+            client,
+            reporter: Reporter {
+                controller: controller.to_owned(),
+                instance: None,
+            },
+            recorders: Arc::default(),
         }
     }
 
@@ -48,22 +82,101 @@ impl Events {
         reason: EventReason,
         note: &str,
     ) {
+        let note = readable(note, NOTE);
+        let recorder = self.recorder(&note);
         let event = Event {
             type_: match reason.event_type() {
                 Type::Normal => EventType::Normal,
                 Type::Warning => EventType::Warning,
             },
             reason: reason.to_string(),
-            note: Some(readable(note, NOTE)),
+            note: Some(note),
             action: reason.to_string(),
             secondary,
         };
-        if let Err(error) = self.recorder.publish(&event, object).await {
+        if let Err(error) = recorder.publish(&event, object).await {
             tracing::warn!(
                 %reason,
                 error = &error as &dyn std::error::Error,
                 "an event could not be written"
             );
         }
+    }
+
+    fn recorder(&self, note: &str) -> Recorder {
+        let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
+        recorders.of(note, Instant::now(), || {
+            Recorder::new(self.client.clone(), self.reporter.clone())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// An API server that stores everything. Returns what it is asked for: the method, the Event's note and how often it is counted.
+    fn api_server() -> (Client, Arc<Mutex<Vec<(Method, String, Option<u64>)>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let log = Arc::clone(&log);
+            async move {
+                let method = request.method().clone();
+                let body = request.into_body().collect_bytes().await?;
+                let event: Value = serde_json::from_slice(&body)?;
+                let note = event["note"].as_str().unwrap().to_owned();
+                log.lock()
+                    .unwrap()
+                    .push((method, note, event["series"]["count"].as_u64()));
+                Ok::<_, tower::BoxError>(Response::new(Body::from(body.to_vec())))
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn only_events_with_the_same_note_are_counted() {
+        let (client, asked) = api_server();
+        let events = Events::new(client, "test");
+        let object = ObjectReference {
+            name: Some("h1".to_owned()),
+            ..ObjectReference::default()
+        };
+        for note in ["first", "second", "first"] {
+            events
+                .publish(&object, None, EventReason::InvalidHost, note)
+                .await;
+        }
+        let of = |method, note: &str, count| (method, note.to_owned(), count);
+        assert_eq!(
+            *asked.lock().unwrap(),
+            [
+                of(Method::POST, "first", None),
+                of(Method::POST, "second", None),
+                of(Method::PATCH, "first", Some(2)),
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn notes_are_known_for_a_time_and_in_a_number() {
+        let (client, _) = api_server();
+        let new = || Recorder::new(client.clone(), "test".into());
+        let (mut recorders, start) = (Recorders::default(), Instant::now());
+        for number in 0..NOTES {
+            recorders.of(&number.to_string(), start, new);
+        }
+        recorders.of("0", start + COUNTED, new);
+        recorders.of("next", start + COUNTED, new);
+        assert_eq!(recorders.0.len(), 2, "of the others none is counted any more");
+        for number in 0..NOTES {
+            recorders.of(&number.to_string(), start + COUNTED, new);
+        }
+        assert!(recorders.0.len() <= NOTES);
     }
 }

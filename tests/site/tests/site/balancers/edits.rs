@@ -172,6 +172,7 @@ async fn edits_converge(site: &str, form: Form) {
         }
     }
 
+    stage.agents_have_leases().await;
     let at_rest = timeout(PATIENCE, quiet_for(&stage, REST.0)).await.unwrap();
     tokio::time::sleep(REST.1).await;
     let now = writes(&stage);
