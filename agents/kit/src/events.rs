@@ -119,8 +119,11 @@ mod tests {
 
     use super::*;
 
-    /// An API server that stores everything. Returns what it is asked for: the method, the Event's note and how often it is counted.
-    fn api_server() -> (Client, Arc<Mutex<Vec<(Method, String, Option<u64>)>>>) {
+    /// The method, the Event's note and how often it is counted.
+    type Asked = (Method, String, Option<u64>);
+
+    /// An API server that stores everything. Returns what it is asked for.
+    fn api_server() -> (Client, Arc<Mutex<Vec<Asked>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&asked);
         let service = tower::service_fn(move |request: Request<Body>| {

@@ -12,13 +12,16 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kit::events::{EventReason, Events};
 use kube::Resource as _;
 use proto::inventory::v1 as wire;
-use tokio::sync::Notify;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
 
 use kit::placement::{HostId, ObjectKey};
 
 use super::listed::Listed;
 
-/// What has been put right within this time is not published: a host is often made before its Secret.
+/// What has been put right within this time is not published: a host is often observed before its Secret.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// Hosts of which something new cannot be read, until that is published. Cheap to clone.
@@ -28,11 +31,40 @@ pub struct HostFaults {
     added: Arc<Notify>,
 }
 
-/// What cannot be read of one host, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What is to be published of one host, for people.
+#[derive(Clone, Debug)]
 struct Faults {
     host: HostId,
-    faults: Vec<String>,
+    since: Instant,
+    /// What cannot be read of it.
+    observed: Vec<String>,
+    /// What the scheduler has found last.
+    found: Option<String>,
+}
+
+impl Faults {
+    fn new(host: &HostId, since: Instant) -> Self {
+        Self {
+            host: host.clone(),
+            since,
+            observed: Vec::new(),
+            found: None,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.observed.is_empty() && self.found.is_none()
+    }
+
+    fn note(&self) -> String {
+        let all: Vec<&str> = self
+            .observed
+            .iter()
+            .chain(&self.found)
+            .map(String::as_str)
+            .collect();
+        all.join("; ")
+    }
 }
 
 impl HostFaults {
@@ -42,10 +74,11 @@ impl HostFaults {
 
     /// What cannot be read of a host as it is now, and could not be read of it before.
     pub(super) fn observed(&self, host: &HostId, before: &[String], now: &[String]) {
-        if now.is_empty() {
-            self.lock().remove(host.key());
-        } else if now != before {
-            self.add(host.clone(), now.to_vec());
+        if now.is_empty() && !self.lock().contains_key(host.key()) {
+            return;
+        }
+        if now.is_empty() || now != before {
+            self.change(host, |faults| faults.observed = now.to_vec());
         }
     }
 
@@ -55,12 +88,20 @@ impl HostFaults {
         let Some(wire::HostRef { namespace, name, uid }) = host else {
             return;
         };
-        self.add(HostId::new(ObjectKey { namespace, name }, uid), vec![message]);
+        let host = HostId::new(ObjectKey { namespace, name }, uid);
+        self.change(&host, |faults| faults.found = Some(message));
     }
 
-    fn add(&self, host: HostId, faults: Vec<String>) {
-        self.lock().insert(host.key().clone(), Faults { host, faults });
-        self.added.notify_one();
+    fn change(&self, host: &HostId, change: impl FnOnce(&mut Faults)) {
+        let mut waiting = self.lock();
+        let known = waiting.remove(host.key()).filter(|known| known.host == *host);
+        let mut faults = known.unwrap_or_else(|| Faults::new(host, Instant::now()));
+        change(&mut faults);
+        if !faults.is_empty() {
+            waiting.insert(host.key().clone(), faults);
+            drop(waiting);
+            self.added.notify_one();
+        }
     }
 
     /// A host that is gone.
@@ -68,8 +109,17 @@ impl HostFaults {
         self.lock().remove(key);
     }
 
-    fn take(&self) -> BTreeMap<ObjectKey, Faults> {
-        std::mem::take(&mut self.lock())
+    /// When the next of them has settled.
+    fn next(&self) -> Option<Instant> {
+        let since = self.lock().values().map(|faults| faults.since).min();
+        since.map(|since| since + SETTLED)
+    }
+
+    /// Those that have settled.
+    fn take(&self, now: Instant) -> Vec<Faults> {
+        let mut waiting = self.lock();
+        let settled = waiting.extract_if(.., |_, faults| now >= faults.since + SETTLED);
+        settled.map(|(_, faults)| faults).collect()
     }
 
     /// Publishes an Event for each, once every watch in `listed` is complete: before that, Secrets seem to be missing.
@@ -81,12 +131,15 @@ impl HostFaults {
             watch.wait().await;
         }
         loop {
-            self.added.notified().await;
-            tokio::time::sleep(SETTLED).await;
-            for Faults { host, faults } in self.take().into_values() {
-                let note = faults.join("; ");
+            let Some(next) = self.next() else {
+                self.added.notified().await;
+                continue;
+            };
+            sleep_until(next).await;
+            for faults in self.take(Instant::now()) {
+                let on = reference(&faults.host);
                 events
-                    .publish(&reference(&host), None, EventReason::InvalidHost, &note)
+                    .publish(&on, None, EventReason::InvalidHost, &faults.note())
                     .await;
             }
         }
@@ -110,35 +163,77 @@ mod tests {
     use super::*;
     use crate::fixtures::key;
 
-    #[test]
-    fn a_fault_is_published_once_and_not_once_put_right() {
-        let faults = HostFaults::default();
-        let h1 = HostId::new(key("h1"), "uid-h1");
+    fn h1() -> HostId {
+        HostId::new(key("h1"), "uid-h1")
+    }
+
+    fn observed(faults: &HostFaults, before: &[&str], now: &[&str]) {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        let observed = |before: &[&str], now: &[&str]| faults.observed(&h1, &texts(before), &texts(now));
-        let published = || {
-            let taken = faults.take().into_values();
-            taken.map(|faults| faults.faults).collect::<Vec<_>>()
-        };
-        observed(&[], &["bad"]);
-        assert_eq!(published(), [["bad"]]);
-        observed(&["bad"], &["bad"]);
-        assert!(published().is_empty(), "it was published");
-        observed(&["bad"], &["worse"]);
-        assert_eq!(published(), [["worse"]]);
-        observed(&[], &["bad"]);
-        observed(&["bad"], &[]);
-        assert!(published().is_empty(), "it was put right");
+        faults.observed(&h1(), &texts(before), &texts(now));
+    }
+
+    fn found(faults: &HostFaults, message: &str) {
+        let ObjectKey { namespace, name } = h1().key().clone();
         faults.found(wire::HostFault {
             host: Some(wire::HostRef {
-                name: h1.key().name.clone(),
-                ..wire::HostRef::default()
+                namespace,
+                name,
+                uid: h1().uid().to_owned(),
             }),
-            message: "forged".to_owned(),
+            message: message.to_owned(),
         });
-        assert_eq!(published(), [["forged"]], "the scheduler has found it");
-        observed(&[], &["bad"]);
-        faults.forget(h1.key());
-        assert!(published().is_empty(), "the host is gone");
+    }
+
+    /// What is published when it has settled.
+    async fn published(faults: &HostFaults) -> Vec<String> {
+        tokio::time::advance(SETTLED).await;
+        let taken = faults.take(Instant::now());
+        taken.iter().map(Faults::note).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fault_is_published_once_and_not_once_put_right() {
+        let faults = HostFaults::default();
+        observed(&faults, &[], &["bad"]);
+        assert_eq!(published(&faults).await, ["bad"]);
+        observed(&faults, &["bad"], &["bad"]);
+        assert!(published(&faults).await.is_empty(), "it was published");
+        observed(&faults, &["bad"], &["worse"]);
+        assert_eq!(published(&faults).await, ["worse"]);
+        observed(&faults, &[], &["bad"]);
+        observed(&faults, &["bad"], &[]);
+        assert!(published(&faults).await.is_empty(), "it was put right");
+        observed(&faults, &[], &["bad"]);
+        faults.forget(h1().key());
+        assert!(published(&faults).await.is_empty(), "the host is gone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_host_has_its_time_to_settle() {
+        let faults = HostFaults::default();
+        observed(&faults, &[], &["bad"]);
+        tokio::time::advance(SETTLED / 2).await;
+        let other = HostId::new(key("h2"), "uid-h2");
+        faults.observed(&other, &[], &["missing".to_owned()]);
+        assert_eq!(faults.next(), Some(Instant::now() + SETTLED / 2));
+        tokio::time::advance(SETTLED / 2).await;
+        let taken = faults.take(Instant::now());
+        assert_eq!(taken.iter().map(Faults::note).collect::<Vec<_>>(), ["bad"]);
+        assert_eq!(faults.next(), Some(Instant::now() + SETTLED / 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_scheduler_has_found_stands_beside_what_is_observed() {
+        let faults = HostFaults::default();
+        observed(&faults, &[], &["bad"]);
+        found(&faults, "forged");
+        assert_eq!(published(&faults).await, ["bad; forged"]);
+        found(&faults, "forged");
+        observed(&faults, &["bad"], &[]);
+        assert_eq!(published(&faults).await, ["forged"]);
+        found(&faults, "forged");
+        let again = HostId::new(key("h1"), "made again");
+        faults.observed(&again, &[], &[]);
+        assert!(published(&faults).await.is_empty(), "it is another host");
     }
 }
