@@ -36,7 +36,7 @@ pub struct Events {
 struct Recorders(HashMap<String, (Recorder, Instant)>);
 
 impl Recorders {
-    fn of(&mut self, note: &str, now: Instant, new: impl FnOnce() -> Recorder) -> Recorder {
+    fn for_note(&mut self, note: &str, now: Instant, new: impl FnOnce() -> Recorder) -> Recorder {
         if let Some((known, used)) = self.0.get_mut(note) {
             *used = now;
             return known.clone();
@@ -105,7 +105,7 @@ impl Events {
 
     fn recorder(&self, note: &str) -> Recorder {
         let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
-        recorders.of(note, Instant::now(), || {
+        recorders.for_note(note, Instant::now(), || {
             Recorder::new(self.client.clone(), self.reporter.clone())
         })
     }
@@ -172,13 +172,13 @@ mod tests {
         let new = || Recorder::new(client.clone(), "test".into());
         let (mut recorders, start) = (Recorders::default(), Instant::now());
         for number in 0..NOTES {
-            recorders.of(&number.to_string(), start, new);
+            recorders.for_note(&number.to_string(), start, new);
         }
-        recorders.of("0", start + COUNTED, new);
-        recorders.of("next", start + COUNTED, new);
+        recorders.for_note("0", start + COUNTED, new);
+        recorders.for_note("next", start + COUNTED, new);
         assert_eq!(recorders.0.len(), 2, "of the others none is counted any more");
         for number in 0..NOTES {
-            recorders.of(&number.to_string(), start + COUNTED, new);
+            recorders.for_note(&number.to_string(), start + COUNTED, new);
         }
         assert!(recorders.0.len() <= NOTES);
     }
