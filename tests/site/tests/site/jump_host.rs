@@ -10,7 +10,13 @@ mod scheduler_away;
 mod several;
 mod taken_over;
 
-use std::{collections::BTreeMap, ops::AsyncFnOnce, path::Path, process::Command};
+use std::{
+    collections::BTreeMap,
+    ops::AsyncFnOnce,
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicU16, Ordering},
+};
 
 use k8s_openapi::{
     ByteString,
@@ -35,6 +41,9 @@ const BEN: &str =
 const CONDITION: &str = "JumpHostReady";
 
 static SITE: OnceCell<Stage> = OnceCell::const_new();
+
+/// The node port of the next jump host without one: an API server would choose any, also one that another scenario names.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(32_100);
 
 /// Plays a scenario on a site with a jump-host agent, in a namespace of its own with two hosts.
 fn on_site(scenario: &str, play: impl AsyncFnOnce(&Stage)) {
@@ -72,8 +81,10 @@ fn on_site(scenario: &str, play: impl AsyncFnOnce(&Stage)) {
 
 /// A cluster with both hosts of its scenario and this jump host.
 fn with_jump_host(scenario: &str, entry: &Value) -> Cluster {
-    let mut complete =
-        json!({"image": "jump-host:1", "nodeInterfaceId": NETWORK, "sshAuthorizedKeys": [KEY]});
+    let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+    let mut complete = json!({
+        "image": "jump-host:1", "nodeInterfaceId": NETWORK, "nodePort": port, "sshAuthorizedKeys": [KEY],
+    });
     complete
         .as_object_mut()
         .unwrap()
