@@ -214,8 +214,8 @@ dependencies: setup-checks
 unit: setup-checks
 	$(call step,unit tests,$(CARGO) test --quiet --workspace --lib)
 
-# Tests start the project's programs as processes, and wait more than they compute: on two cores so many at once, and fewer of those with a
-# real node.
+# Tests start the project's programs as processes, and wait for them. So many at once keep two cores busy; those of sites start API servers, and
+# those with a real node more.
 all-tests: setup-checks
 	$(call step,build,$(CARGO) build --quiet --workspace --bins --tests)
 	$(call step,tests,$(CARGO) test --workspace --exclude sip-site-tests -- --test-threads 4)

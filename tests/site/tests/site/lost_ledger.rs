@@ -67,11 +67,11 @@ async fn a_host_gone_with_the_ledger_is_named_beside_its_address() {
     let lost = stage
         .until(&shop, "name the host and its address", |object| {
             let ready = wait::condition(object, "Ready");
-            ready.is_some_and(|(_, reason, _)| reason == "InfraServiceFailure")
+            ready.is_some_and(|(_, _, message)| message.contains("NoAddress"))
         })
         .await;
-    let (status, _, message) = wait::condition(&lost, "Ready").unwrap();
-    assert_eq!(status, "False");
+    let (status, reason, message) = wait::condition(&lost, "Ready").unwrap();
+    assert_eq!((&*status, &*reason), ("False", "InfraServiceFailure"));
     assert!(
         message.starts_with("metal/gone-only: its BareMetalHost is gone; loadBalancer: NoAddress: "),
         "{message}"
