@@ -71,7 +71,7 @@ async fn a_host_gone_with_the_ledger_is_named_beside_its_address() {
         })
         .await;
     let (status, reason, message) = wait::condition(&lost, "Ready").unwrap();
-    assert_eq!((&*status, &*reason), ("False", "InfraServiceFailure"));
+    assert_eq!((status, reason), ("False", "InfraServiceFailure"));
     assert!(
         message.starts_with("metal/gone-only: its BareMetalHost is gone; loadBalancer: NoAddress: "),
         "{message}"
