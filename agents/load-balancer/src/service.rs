@@ -105,8 +105,7 @@ impl Service for LoadBalancers {
         let standing = if self.sidecar.is_some() {
             None
         } else {
-            let namespace = scope.cluster.namespace();
-            Some(Standing::read(&self.client, namespace, entry.name()).await?)
+            Some(Standing::find(&self.client, scope.observed, entry.name()).await?)
         };
         let chosen = self.templates.choose(scope, entry, self.sidecar.as_ref()).await?;
         Ok(Found { chosen, standing })

@@ -4,7 +4,7 @@
 
 use api::annotations;
 use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
-use kit::service::Error;
+use kit::service::{Error, Observed};
 use kube::{Api, Client, ResourceExt as _};
 use render::load_balancer::{CONFIG_FILE, config_digest};
 
@@ -22,8 +22,16 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// What the API server has now. The write that follows is made on the condition that it has changed nothing since.
-    pub(crate) async fn read(client: &Client, namespace: &str, name: &str) -> Result<Self, Error> {
+    /// What this agent has written, if nothing else is known to be there since; otherwise what the API server has now. The write that
+    /// follows is made on the condition that this has not changed.
+    pub(crate) async fn find(client: &Client, observed: &Observed<'_>, name: &str) -> Result<Self, Error> {
+        match observed.written_configuration(name) {
+            Some((configuration, version)) => Ok(Self::written(configuration, version)),
+            None => Self::read(client, &observed.namespace(), name).await,
+        }
+    }
+
+    async fn read(client: &Client, namespace: &str, name: &str) -> Result<Self, Error> {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
         let found = maps.get_opt(name).await;
         let found = found.map_err(Error::kubernetes("read the configuration"))?;
@@ -33,6 +41,19 @@ impl Standing {
                 mark: Timestamp::now().as_nanosecond().to_string(),
             },
         })
+    }
+
+    /// As [`marked`] made it of the digest and the mark.
+    fn written(configuration: &str, version: &str) -> Self {
+        let (digest, mark) = match configuration.split_once(MARK) {
+            Some((digest, mark)) => (digest, Some(mark)),
+            None => (configuration, None),
+        };
+        Self::Present {
+            digest: digest.to_owned(),
+            mark: mark.map(str::to_owned),
+            version: version.to_owned(),
+        }
     }
 
     fn present(map: &ConfigMap) -> Self {
@@ -54,15 +75,18 @@ impl Standing {
     }
 }
 
+/// Between the digest of a text and its mark.
+const MARK: char = '.';
+
 /// What pods are to run: the digest of a text, and its mark.
 pub(crate) fn marked(digest: &str, mark: Option<&str>) -> String {
-    mark.map_or_else(|| digest.to_owned(), |mark| format!("{digest}.{mark}"))
+    mark.map_or_else(|| digest.to_owned(), |mark| format!("{digest}{MARK}{mark}"))
 }
 
 /// The digest of the text in what pods are to run.
 pub(crate) fn digest(configuration: &str) -> &str {
     configuration
-        .split_once('.')
+        .split_once(MARK)
         .map_or(configuration, |(digest, _mark)| digest)
 }
 
@@ -103,6 +127,15 @@ mod tests {
             "one of before marks were written stays"
         );
         assert_eq!(without.mark(&second).as_deref(), Some("5"));
+    }
+
+    #[test]
+    fn what_was_written_is_what_would_be_read() {
+        for mark in [Value::Null, json!("5")] {
+            let read = standing("first\n", &mark, "7");
+            let configuration = marked(&config_digest("first\n"), mark.as_str());
+            assert_eq!(Standing::written(&configuration, "7"), read);
+        }
     }
 
     #[test]

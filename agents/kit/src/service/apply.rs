@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use super::{
     error::{Error, refusal},
     kinds::{Child, Kind},
-    last_applied::Unchanged,
+    last_applied::{Unchanged, Written},
     node_ports,
     objects::{Applied, Exposed, Objects, Prepared},
     observed::Observed,
@@ -57,14 +57,17 @@ async fn apply_exposure(
             return Ok(Err(node_ports::explain(site, rendered, &words)));
         }
     };
-    let mut versions = Vec::new();
+    let (mut versions, mut written) = (Vec::new(), None);
     let (uid, name) = (object.uid().unwrap_or_default(), object.name_any());
     let cluster = (&*uid, &*name);
     let mut last = site.last_applied.configuration(objects).into_iter();
     for child in objects.configuration_children() {
         let last = last.next().flatten();
         match apply_configuration(site, cluster, observed, child, last).await {
-            Ok(Ok(version)) => versions.push(version),
+            Ok(Ok(part)) => {
+                written = part.written(objects, child).or(written);
+                versions.push(part.version);
+            }
             Ok(Err(problem)) => return Ok(Err(problem)),
             Err(error) => {
                 let problem = refusal(action(child), error)?;
@@ -74,8 +77,28 @@ async fn apply_exposure(
         }
     }
     let at = Instant::now();
-    site.last_applied.record_exposure(objects, &service, versions, at);
+    site.last_applied
+        .record_exposure(objects, &service, versions, written, at);
     Ok(Ok(Unchanged { service, at }))
+}
+
+/// A part of a configuration, as it was applied.
+struct Part {
+    /// The version that it had before; `None` if it was not there, or that is not known.
+    replaced: Option<String>,
+    version: Option<String>,
+}
+
+impl Part {
+    /// What pods read, if this child is that.
+    fn written(&self, objects: &Objects<Prepared>, child: &Child) -> Option<Written> {
+        let is_read = child.kind() == Kind::ConfigMap && child.metadata().name == Some(objects.name());
+        is_read.then_some(Written {
+            replaced: self.replaced.clone(),
+            version: self.version.clone()?,
+            digest: objects.config_digest().to_owned(),
+        })
+    }
 }
 
 /// A resource version that no object has: an apply on this condition makes an object, and changes none.
@@ -90,26 +113,39 @@ async fn apply_configuration(
     observed: &Observed<'_>,
     child: &Child,
     last: Option<String>,
-) -> kube::Result<Result<Option<String>, Problem>> {
+) -> kube::Result<Result<Part, Problem>> {
     let name = child.metadata().name.as_deref().unwrap_or_default();
     if child.kind() != Kind::ConfigMap {
-        return ownership::apply_child(site, cluster, child).await;
+        let applied = ownership::apply_child(site, cluster, child).await?;
+        return Ok(applied.map(|version| Part {
+            replaced: None,
+            version,
+        }));
     }
     let seen = observed.config_map_version(name);
     // The watch may not have shown the last write yet.
     let last = last.filter(|last| Some(last.as_str()) != seen);
-    let mut answer = None;
-    for version in last.as_deref().into_iter().chain([seen.unwrap_or(NO_VERSION)]) {
-        match child.apply_to(&site.client, site.identity.manager, version).await {
-            Err(error) if code(&error) == Some(409) => answer = Some(error),
+    if let Some(last) = last {
+        match apply_to(site, child, Some(last)).await {
+            Err(error) if code(&error) == Some(409) => {}
             applied => return applied.map(Ok),
         }
     }
-    match answer {
-        Some(error) if seen.is_none() => take_unseen(site, cluster, child, error).await,
-        Some(error) => Err(error),
-        None => Ok(Ok(None)),
+    match apply_to(site, child, seen.map(str::to_owned)).await {
+        Err(error) if code(&error) == Some(409) && seen.is_none() => {
+            take_unseen(site, cluster, child, error).await
+        }
+        applied => applied.map(Ok),
     }
+}
+
+/// Applies a `ConfigMap` where it has this version; `None`: where there is none.
+async fn apply_to(site: &Site, child: &Child, replaced: Option<String>) -> kube::Result<Part> {
+    let condition = replaced.as_deref().unwrap_or(NO_VERSION);
+    let version = child
+        .apply_to(&site.client, site.identity.manager, condition)
+        .await?;
+    Ok(Part { replaced, version })
 }
 
 /// What to do with a `ConfigMap` that exists though the watch has not shown it. One with the labels of ours is shown soon, and the next pass
@@ -119,7 +155,7 @@ async fn take_unseen(
     cluster: (&str, &str),
     child: &Child,
     conflict: kube::Error,
-) -> kube::Result<Result<Option<String>, Problem>> {
+) -> kube::Result<Result<Part, Problem>> {
     let metadata = child.metadata();
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let name = metadata.name.as_deref().unwrap_or_default();
@@ -131,8 +167,7 @@ async fn take_unseen(
     }
     match found.resource_version {
         Some(version) if !site.identity.is_labelled(found.labels.as_ref()) => {
-            let applied = child.apply_to(&site.client, site.identity.manager, &version);
-            applied.await.map(Ok)
+            apply_to(site, child, Some(version)).await.map(Ok)
         }
         _ => Err(conflict),
     }

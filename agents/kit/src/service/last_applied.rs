@@ -30,6 +30,8 @@ struct Last {
     exposure: u64,
     service: Option<String>,
     configuration: Vec<Option<String>>,
+    /// What its pods read.
+    written: Option<Written>,
     at: Instant,
     workload: Option<Workload>,
     /// Whether every pod has confirmed the configuration.
@@ -42,6 +44,24 @@ struct Workload {
     digest: u64,
     generation: Option<i64>,
     versions: Changed,
+}
+
+/// What pods of an instance read, as this process has written it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// The version that it had before; `None` if it was not there.
+    pub(super) replaced: Option<String>,
+    /// The version that the API server gave it.
+    pub(super) version: String,
+    /// Tells it from any other, as [`Objects::config_digest`] does.
+    pub(super) digest: String,
+}
+
+impl Written {
+    /// Whether it is the newest that is known, where a watch shows this version: it shows this one, or does not show it yet.
+    fn is_newest(&self, shown: Option<&str>) -> bool {
+        shown == Some(self.version.as_str()) || shown == self.replaced.as_deref()
+    }
 }
 
 /// An instance whose Service and configuration stand as they were applied.
@@ -76,6 +96,14 @@ impl LastApplied {
         last.map(|last| last.configuration.clone()).unwrap_or_default()
     }
 
+    /// What pods of an instance read, if this process has written it last: `shown` is the version that a watch shows of it.
+    pub(super) fn written(&self, namespace: &str, instance: &str, shown: Option<&str>) -> Option<Written> {
+        let last = self.last();
+        let last = last.get(&(namespace.to_owned(), instance.to_owned()))?;
+        let written = last.written.as_ref();
+        written.filter(|written| written.is_newest(shown)).cloned()
+    }
+
     /// The Deployment of an instance, if everything that runs it stands as it was applied last.
     pub(super) fn workload<State>(&self, stores: &Stores, objects: &Objects<State>) -> Option<Deployment> {
         let deployment = stores.deployment(objects)?;
@@ -94,6 +122,7 @@ impl LastApplied {
         objects: &Objects<Prepared>,
         service: &Service,
         configuration: Vec<Option<String>>,
+        written: Option<Written>,
         at: Instant,
     ) {
         let mut all = self.last();
@@ -102,6 +131,7 @@ impl LastApplied {
             exposure: objects.exposure_digest(),
             service: service.resource_version(),
             configuration,
+            written,
             at,
             workload,
             confirmed: false,
@@ -188,6 +218,31 @@ mod tests {
         [budget, policy]
             .map(|version| version.map(str::to_owned))
             .to_vec()
+    }
+
+    #[test]
+    fn what_was_written_is_newest_until_a_watch_shows_another() {
+        let written = |replaced: Option<&str>| Written {
+            replaced: replaced.map(str::to_owned),
+            version: "7".to_owned(),
+            digest: "00ff".to_owned(),
+        };
+        for (replaced, shown, newest) in [
+            (Some("5"), Some("7"), true),
+            (Some("5"), Some("5"), true),
+            (Some("5"), Some("6"), false),
+            (Some("5"), Some("8"), false),
+            (Some("5"), None, false),
+            (None, None, true),
+            (None, Some("7"), true),
+            (None, Some("6"), false),
+        ] {
+            assert_eq!(
+                written(replaced).is_newest(shown),
+                newest,
+                "{replaced:?} {shown:?}"
+            );
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::{identity::Identity, kinds::Kind, made_ports, stores::Stores};
+use super::{identity::Identity, kinds::Kind, last_applied::Written, made_ports, site::Site};
 use crate::conditions::find;
 
 /// A cluster as it was observed.
@@ -24,11 +24,14 @@ pub struct Observed<'a> {
     names: BTreeSet<String>,
     /// The resource versions of the instances' `ConfigMap`s, by name.
     config_maps: BTreeMap<String, String>,
+    /// What pods read, by instance, as this process has written it, where that is the newest that is known.
+    written: BTreeMap<String, Written>,
 }
 
 impl<'a> Observed<'a> {
-    /// A cluster, with what the watches have shown of its instances.
-    pub(super) fn new(object: &'a SIPCluster, identity: &'static Identity, stores: &Stores) -> Self {
+    /// A cluster, with what the watches have shown of its instances, and what this process has written of them.
+    pub(super) fn new(object: &'a SIPCluster, site: &Site) -> Self {
+        let (identity, stores) = (site.identity, &site.stores);
         let namespace = object.namespace().unwrap_or_default();
         let deployments = stores.deployments.within(&namespace);
         let mut observed = Self::among(object, identity, stores.services.state(), &deployments);
@@ -45,6 +48,12 @@ impl<'a> Observed<'a> {
             });
             observed.config_maps.extend(versions);
         }
+        let written = observed.names.iter().filter_map(|name| {
+            let shown = observed.config_map_version(name);
+            let written = site.last_applied.written(&namespace, name, shown)?;
+            Some((name.clone(), written))
+        });
+        observed.written = written.collect();
         observed
     }
 
@@ -75,6 +84,7 @@ impl<'a> Observed<'a> {
             services,
             names,
             config_maps: BTreeMap::new(),
+            written: BTreeMap::new(),
         }
     }
 
@@ -128,6 +138,15 @@ impl<'a> Observed<'a> {
     /// The resource version that a `ConfigMap` of an instance had when the pass began.
     pub(super) fn config_map_version(&self, name: &str) -> Option<&str> {
         self.config_maps.get(name).map(String::as_str)
+    }
+
+    /// The configuration in the `ConfigMap` of an instance, as its objects were rendered with it, and the resource version that it has
+    /// there: if this process has written it, and the watch has shown no other since. A write on the condition of this version is refused
+    /// if there is another by now.
+    #[must_use]
+    pub fn written_configuration(&self, instance: &str) -> Option<(&str, &str)> {
+        let written = self.written.get(instance)?;
+        Some((&written.digest, &written.version))
     }
 
     /// Whether the cluster is being deleted.

@@ -99,7 +99,7 @@ async fn pass<S: Service>(object: &SIPCluster, context: &Context<S>) -> Result<P
     }
     let stores = &context.site.stores;
     let access = stores.access.get(&object.namespace().unwrap_or_default());
-    let observed = &Observed::new(object, S::IDENTITY, stores);
+    let observed = &Observed::new(object, &context.site);
     match access {
         Some(Access::Listed) => {}
         Some(Access::Forbidden(words)) => return report_not_granted(context, observed, &words).await,

@@ -20,10 +20,10 @@ fn count(role: Role, active: u32) -> serde_json::Value {
     json!({"nodes": {role.name(): {"count": {"active": active}}}})
 }
 
-/// The `Ready` condition with its time of the last change.
 /// For how long a cluster that was touched is observed.
 const LOOKED_AT_AGAIN: Duration = Duration::from_secs(3);
 
+/// The `Ready` condition with its time of the last change.
 fn ready_since(object: &DynamicObject) -> serde_json::Value {
     let conditions = object.data["status"]["conditions"].as_array().unwrap();
     let ready = conditions
@@ -118,6 +118,39 @@ async fn grows_again(stage: &Stage, shop: &crate::fixtures::Cluster) {
     stage.ready(shop).await;
     let held = stage.labelled("shrink", shop).await;
     assert_eq!(in_role(&held, "Worker").len(), 9);
+}
+
+#[test]
+fn an_own_configuration_is_not_read_before_each_write() {
+    on_shared_site("reads", async |stage| {
+        stage.load(&fleet("reads", 3, 1, 4)).await;
+        let shop = cluster("reads", "shop")
+            .role(Role::ControlPlane, 3)
+            .role(Role::Worker, 1)
+            .balanced(30_275);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        for active in 2..=12 {
+            stage.edit(&shop, count(Role::Worker, active)).await;
+            stage.ready(&shop).await;
+        }
+        let asked = stage.asked_by_agents();
+        let calls = |verb: &str| {
+            let of_workers = asked.iter().filter(|entry| {
+                let object = entry.object_ref.as_ref();
+                entry.verb == verb
+                    && object.is_some_and(|object| {
+                        (&*object.resource, &*object.namespace, &*object.name)
+                            == ("configmaps", "reads", "loadbalancer-worker-shop")
+                    })
+            });
+            of_workers.count()
+        };
+        let (reads, writes) = (calls("get"), calls("patch"));
+        assert!(writes >= 12, "{writes} writes");
+        // Before the first write, and where the watch has fallen behind by more than one.
+        assert!(2 * reads < writes, "{reads} reads, {writes} writes");
+    });
 }
 
 #[test]
