@@ -161,7 +161,8 @@ pub struct LoadBalancerControlPlaneSpec {
     /// `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
-    /// IP address under which users reach the service.
+    /// IP address under which users reach the service, chosen by you, such as that of a node or of a load balancer in front of the site.
+    /// The agents publish it in `status.endpoints`. It is not the `clusterIP` of the Service.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
     /// Number of pods, 0 to 32. Default: 2.
@@ -209,7 +210,8 @@ pub struct LoadBalancerWorkerSpec {
     /// `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
-    /// IP address under which users reach the service.
+    /// IP address under which users reach the service, chosen by you, such as that of a node or of a load balancer in front of the site.
+    /// The agents publish it in `status.endpoints`. It is not the `clusterIP` of the Service.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
     /// Number of pods, 0 to 32. Default: 2.
@@ -264,7 +266,8 @@ pub struct PortRangeSpec {
 #[serde(rename_all = "camelCase")]
 pub struct JumpHostSpec {
     /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
-    /// only digits. Without it the entry is known by its node port, and its objects are named by its index.
+    /// only digits. Without it the agent identifies the entry by its node port, and the objects of the second and further entries end with
+    /// the first number that was free when they were made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Container image with sshd of OpenSSH 7.6 or later, a shell, and the user `ubuntu` with uid 1000.
@@ -276,7 +279,8 @@ pub struct JumpHostSpec {
     /// `id` of the network, in the hosts' networkData, whose address ssh connects to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
-    /// IP address under which users reach the service.
+    /// IP address under which users reach the service, chosen by you, such as that of a node or of a load balancer in front of the site.
+    /// The agents publish it in `status.endpoints`. It is not the `clusterIP` of the Service.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
     /// Number of pods, 0 to 32. Default: 1.

@@ -14,8 +14,8 @@ pub struct SIPClusterStatus {
     /// Generation of the spec that the cluster agent last acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When the cluster agent first acted on that generation, or gave the last host of a deleted cluster back: the timeout for the other
-    /// agents' answers starts then.
+    /// When the cluster agent first acted on `observedGeneration`, or, of a deleted cluster, released the last host. The timeout for the
+    /// answers of the other agents starts then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_since: Option<Time>,
     /// Conditions of the cluster. Every type has one owner.
@@ -86,7 +86,8 @@ pub struct RoleCount {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
-    /// History of the scheduler's ledger. An agent never acts on a lower one than it has seen.
+    /// Number of the present part of this site's history. The scheduler raises it when it finds that its ledger was lost or restored. An
+    /// agent never acts on a placement with a lower epoch than it has seen.
     #[schemars(with = "i64", range(min = 0))]
     pub epoch: u64,
     /// Revision of the cluster's record within the epoch.
@@ -194,11 +195,12 @@ pub struct Drained {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantNodes {
-    /// Why nothing is known of them. Load balancers prefer no member then, and hosts that leave may be released before their Nodes are drained.
+    /// Why the Nodes of the members are not known. While it is set, load balancers treat all members alike, and hosts that leave may be
+    /// released before their Nodes are drained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// Members to which load balancers open connections only if no other member answers, since their Node is not ready. No member of a role
-    /// of which no Node is ready is in it.
+    /// Members to which load balancers open connections only if no other member answers, since their Node is not ready. If no Node of a role
+    /// is ready, the list has no member of that role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]))]
     pub not_preferred: Vec<NotPreferred>,
@@ -239,7 +241,7 @@ pub struct Endpoint {
     /// Port on that address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    /// Port on the site's nodes, if it is another one.
+    /// Port on the site's nodes, if it differs from `port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i32>,
     /// Protocol: `https`, `tcp` or `ssh`.

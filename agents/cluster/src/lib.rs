@@ -3,7 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`answered`] | the positions that the scheduler has answered from |
-//! | [`fence`] | when a host that was released is free of late claims, and whether a policy refuses them |
+//! | [`late_claims`] | when a host that was released is free of late claims, and whether a policy refuses them |
 //! | [`host_events`] | Events on `BareMetalHost`s |
 //! | [`inventory`] | watches `BareMetalHost`s, Secrets and `SIPCluster`s, and reports them to the scheduler |
 //! | [`reconcile`] | one `SIPCluster`: observe, plan, act, report |
@@ -12,9 +12,9 @@
 //! | [`triggers`] | what makes a cluster be reconciled |
 
 pub mod answered;
-pub mod fence;
 pub mod host_events;
 pub mod inventory;
+pub mod late_claims;
 pub mod reconcile;
 pub mod run;
 pub mod tenant_nodes;

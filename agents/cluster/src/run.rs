@@ -11,6 +11,7 @@ use kit::{
     placement::ObjectKey,
     retries::{Retries, watch_pauses},
     scheduler::{Scheduler, WatchEvent},
+    shares::{Shares, UNBOUNDED},
     start::{self, Agent, AgentArgs},
     tenant::destinations::Destinations,
 };
@@ -19,16 +20,13 @@ use runtime::{readiness::Gate, resolver::Resolver};
 
 use crate::{
     answered::Answered,
-    fence::{self, Fence},
     host_events,
     inventory::{self, DroppedNamespace, Inventory, Listed},
+    late_claims::{self, LateClaims},
     reconcile::{self, Contests, Context, MANAGER, Orphans, PendingWrites},
     tenant_nodes::{self, TenantNodes, metrics::Polls},
     triggers::Triggers,
 };
-
-/// Concurrent reconciles.
-const CONCURRENT: u16 = 16;
 
 /// The cluster agent of a site: it reports hosts, asks for placements and labels hosts.
 #[derive(Debug, clap::Parser)]
@@ -99,7 +97,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let host_faults = inventory.host_faults().publish(events.clone(), listed.clone());
     agent.process.tasks.spawn_endless("host faults", host_faults);
 
-    let fence = start_fence(&mut agent, &client, &triggers);
+    let late_claims = start_late_claims(&mut agent, &client, &triggers);
     agent.process.tasks.spawn_endless(
         "refused hosts",
         reconcile::probe_refused_hosts(client.clone(), inventory.clone(), triggers.clone()),
@@ -113,7 +111,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let tenant_nodes = poll_tenants(&mut agent, &client, (&inventory, &triggers, &events)).await?;
     let context = Arc::new(Context {
-        fence,
+        late_claims,
         contests: Contests::default(),
         client,
         tenant_nodes,
@@ -124,6 +122,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         pending_writes: PendingWrites::default(),
         pending_statuses: PendingWrites::default(),
         answered,
+        shares: Shares::new(&agent.metrics),
         retries: Retries::default(),
         metrics: reconcile::Metrics::registered(&agent.process.metrics),
         reconciles: agent.metrics.clone(),
@@ -146,14 +145,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// Watches the policy on consumers, and when releases may be confirmed.
-fn start_fence(agent: &mut Agent, client: &Client, triggers: &Triggers) -> Fence {
-    let fence = Fence::new(agent.config.claims_in_flight());
+fn start_late_claims(agent: &mut Agent, client: &Client, triggers: &Triggers) -> LateClaims {
+    let late_claims = LateClaims::new(agent.config.claims_in_flight());
     let namespaces = agent.config.host_namespaces().clone();
-    let watching = fence::watch_policy(client.clone(), namespaces, fence.clone());
+    let watching = late_claims::watch_policy(client.clone(), namespaces, late_claims.clone());
     let tasks = &mut agent.process.tasks;
     tasks.spawn_endless("watch the policy on consumers", watching);
-    tasks.spawn_endless("releases", fence.clone().run(triggers.clone()));
-    fence
+    tasks.spawn_endless("releases", late_claims.clone().run(triggers.clone()));
+    late_claims
 }
 
 /// Polls the API servers of tenants for their Nodes.
@@ -276,13 +275,19 @@ async fn control(
             name: cluster.name.clone(),
         });
     });
-    clusters::controller(&context.client, &context.reconciles)
-        .with_config(controller::Config::default().concurrency(CONCURRENT))
+    let controller = clusters::controller(&context.client, &context.reconciles);
+    let (clusters, shares) = (controller.store(), context.shares.clone());
+    let reconcile = move |object, context| reconcile::reconcile(clusters.clone(), object, context);
+    controller
+        .with_config(controller::Config::default().concurrency(UNBOUNDED))
         .trigger_backoff(watch_pauses())
         .reconcile_on(named)
         .reconcile_all_on(triggers.everything())
-        .graceful_shutdown_on(shutdown)
-        .run(reconcile::reconcile, reconcile::error_policy, context)
+        .graceful_shutdown_on(async move {
+            shutdown.await;
+            shares.close();
+        })
+        .run(reconcile, reconcile::error_policy, context)
         .for_each(|outcome| async move {
             if let Err(error) = outcome {
                 tracing::debug!(

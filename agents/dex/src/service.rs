@@ -231,7 +231,7 @@ impl Service for Providers {
         };
         let remark = entry.provider().static_passwords().as_ref().map(|_| Remark {
             reason: STATIC_PASSWORDS,
-            text: "there are users with a password of their own in".into(),
+            text: "staticPasswords is set, so users outside the directories can log in".into(),
         });
         Probe {
             problem,

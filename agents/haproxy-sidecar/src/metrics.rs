@@ -17,7 +17,7 @@ pub const SERVER_CHANGES: Definition = Definition {
     name: "sip_haproxy_sidecar_server_changes_total",
     kind: Kind::Counter,
     labels: &[CHANGE],
-    help: "Changes of servers sent to the running HAProxy: add, ready, trust, drain, cut, delete",
+    help: "Commands about servers sent to the running HAProxy, by kind: add, ready (admit connections), trust (count a server as up before its first check, since no other is left), drain (no new connections), cut (close the remaining connections), delete",
 };
 /// Reloads.
 pub const RELOADS: Definition = Definition {

@@ -17,13 +17,15 @@ pub(crate) fn remark(
     if nobody_may_log_in {
         return Some(Remark {
             reason: NO_KEYS,
-            text: "the spec names nobody who may log in to".into(),
+            text: "the spec names no key and no CA, so nobody can log in".into(),
         });
     }
     if let Some(flaw) = power {
         let text = match flaw {
-            Flaw::Now(why) => format!("{why}, so `host` does not work on"),
-            Flaw::Later(why, until) => format!("{why}, so `host` works until {} only on", rfc3339(*until)),
+            Flaw::Now(why) => format!("{why}; `host` does not work"),
+            Flaw::Later(why, until) => {
+                format!("{why}; `host` works until {} and not after that", rfc3339(*until))
+            }
         };
         return Some(Remark {
             reason: POWER_SERVICE_UNAVAILABLE,
@@ -45,7 +47,7 @@ pub(crate) fn remark(
     Some(Remark {
         reason: BMC_UNREACHABLE,
         text: format!(
-            "the last call of these BMCs failed: {}. `host` may not work on",
+            "the last call of these BMCs failed: {}; `host` may not work",
             named.join(", ")
         )
         .into(),

@@ -21,8 +21,8 @@ use render::{
     api_access::Access,
     jump_host::{
         self, Plan, PowerService,
+        authorized_keys::{Authority, AuthorizedKey, Error as KeyError},
         host_keys::HostKeys,
-        login_keys::{Authority, AuthorizedKey, Error as KeyError},
         nodes::Node,
     },
 };

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kit::{apply, service::Error};
 use kube::{Api, Client, ResourceExt as _};
 use render::jump_host::{
+    authorized_keys::{Authority, AuthorizedKey},
     files::{ALL, AUTHORITIES, AUTHORIZED_KEYS},
     interface::POWER_CA_KEY,
-    login_keys::{Authority, AuthorizedKey},
     plan::instance,
 };
 

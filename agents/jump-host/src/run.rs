@@ -22,7 +22,7 @@ use crate::{
 pub struct Args {
     #[command(flatten)]
     agent: AgentArgs,
-    /// Host and port at which pods of jump hosts reach the power service
+    /// Host and port at which pods of jump hosts reach `PowerService`
     #[arg(
         long,
         env = "SIP_POWER_ADDRESS",
@@ -30,7 +30,7 @@ pub struct Args {
         default_value = "sip-jump-host-agent-power.sip-system.svc:8443"
     )]
     power_address: Authority,
-    /// CA certificates that the power service's certificate is issued from, for the pods (PEM)
+    /// CA certificates that `PowerService`'s certificate is issued from, for the pods (PEM)
     #[arg(long, env = "SIP_POWER_CA", value_name = "FILE")]
     power_ca: Option<PathBuf>,
     #[command(flatten)]

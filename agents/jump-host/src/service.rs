@@ -32,10 +32,10 @@ use crate::{
     revocation, tenant_secrets,
 };
 
-/// When a flaw of the power service is looked for again: its files are not watched.
+/// When a flaw of `PowerService` is looked for again: its files are not watched.
 const FLAW_AGAIN: Duration = Duration::from_secs(30);
 
-/// Where pods reach the power service.
+/// Where pods reach `PowerService`.
 #[derive(Clone, Debug)]
 pub(crate) struct Power {
     pub(crate) address: Authority,
@@ -90,7 +90,7 @@ pub(crate) struct JumpHosts {
     stores: Stores,
     site: OfSite,
     power: Power,
-    /// The CA of the power service as it was read last.
+    /// The CA of `PowerService` as it was read last.
     power_ca: Mutex<Option<String>>,
     host_keys: Keeper,
 }
@@ -110,7 +110,7 @@ impl JumpHosts {
     async fn power_service(&self) -> PowerService {
         let read = self.power.ca().await;
         if let Err(error) = &read {
-            tracing::warn!(file = ?self.power.ca, %error, "the CA of the power service cannot be read");
+            tracing::warn!(file = ?self.power.ca, %error, "the CA of PowerService cannot be read");
         }
         let ca = {
             let mut last = self.power_ca.lock().unwrap_or_else(PoisonError::into_inner);

@@ -93,7 +93,8 @@ struct File {
     /// Where the policy `sip-host-consumers` is not in force: for how long a released host must have no consumer before the release is
     /// confirmed ([late claims](cluster-api.md#late-claims)). From 1 to 3600, default 60.
     claims_in_flight_seconds: Option<u64>,
-    /// For how long a host that leaves waits until its Node in the tenant's cluster is [drained](tenant-nodes.md#drains). 0 turns drains off.
+    /// For how long the cluster agent drains the Node of a host that leaves, in the tenant's cluster ([drains](tenant-nodes.md#drains)). Then it
+    /// deletes the Node without waiting for the pods, and the host waits for that deletion for at most three more minutes. 0 turns drains off.
     /// From 0 to 3600, default 600.
     tenant_drain_seconds: Option<u64>,
     #[serde(default)]
@@ -343,7 +344,7 @@ impl SiteConfig {
     }
 
     /// Image with what every jump host gets besides the image that its entry names: the programs that run sshd and keep its files
-    /// current, and the client of the power service. `None`: jump hosts cannot be served.
+    /// current, and the client of `PowerService`. `None`: jump hosts cannot be served.
     #[must_use]
     pub fn jump_host_tools_image(&self) -> Option<&Image> {
         self.jump_host_tools_image.as_ref()

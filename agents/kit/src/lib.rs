@@ -17,6 +17,7 @@
 //! | [`pod_http`] | HTTP requests to pods |
 //! | [`load_balancers`] | which load balancers' objects belong to a cluster |
 //! | [`placement`] | what the scheduler decides, as types: placements, members, positions |
+//! | [`shares`] | which reconciles run at once: tenants share the places |
 //! | [`retries`] | backoff per object whose reconcile keeps failing |
 //! | [`tenant`] | a tenant's own API server: by its kubeconfig, within bounds |
 //! | [`takeover`] | fields that another program wrote, made an applier's own |
@@ -37,6 +38,7 @@ pub mod pod_http;
 pub mod retries;
 pub mod scheduler;
 pub mod service;
+pub mod shares;
 pub mod start;
 pub mod takeover;
 pub mod tenant;

@@ -48,6 +48,13 @@ pub const IN_PROGRESS: Definition = Definition {
     labels: &[],
     help: "Reconciles in progress",
 };
+/// Reconciles that wait for a place.
+pub const WAITING: Definition = Definition {
+    name: "sip_agent_reconciles_waiting",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "SIPClusters that are due to be reconciled and wait for their turn",
+};
 /// Requests to the API server.
 pub const API_REQUESTS: Definition = Definition {
     name: "sip_agent_api_requests_total",
@@ -65,11 +72,12 @@ pub const UNREADABLE: Definition = Definition {
 };
 
 /// Every metric that each agent has besides those of each process, in the order of the documentation.
-pub const DEFINITIONS: [&Definition; 6] = [
+pub const DEFINITIONS: [&Definition; 7] = [
     &LEADER,
     &RECONCILES,
     &RECONCILE_DURATION,
     &IN_PROGRESS,
+    &WAITING,
     &API_REQUESTS,
     &UNREADABLE,
 ];
@@ -105,6 +113,7 @@ pub struct AgentMetrics {
     reconciles: Family<[(&'static str, &'static str); 1], Counter>,
     reconcile_duration: Histogram,
     in_progress: Gauge,
+    waiting: Gauge,
     api_requests: Family<[(&'static str, String); 2], Counter>,
     unreadable: Counter,
 }
@@ -119,6 +128,7 @@ impl AgentMetrics {
             // From a millisecond to 16 seconds.
             reconcile_duration: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
             in_progress: Gauge::default(),
+            waiting: Gauge::default(),
             api_requests: Family::default(),
             unreadable: Counter::default(),
         };
@@ -126,6 +136,7 @@ impl AgentMetrics {
         metrics.add(&RECONCILES, this.reconciles.clone());
         metrics.add(&RECONCILE_DURATION, this.reconcile_duration.clone());
         metrics.add(&IN_PROGRESS, this.in_progress.clone());
+        metrics.add(&WAITING, this.waiting.clone());
         metrics.add(&API_REQUESTS, this.api_requests.clone());
         metrics.add(&UNREADABLE, this.unreadable.clone());
         this
@@ -133,6 +144,10 @@ impl AgentMetrics {
 
     pub(crate) fn set_leader(&self) {
         self.leader.set(1);
+    }
+
+    pub(crate) fn waiting(&self) -> Gauge {
+        self.waiting.clone()
     }
 
     pub(crate) fn unreadable(&self) {

@@ -22,8 +22,8 @@ pub(crate) fn older(maps: &[PartialObjectMeta<ConfigMap>], cluster: &str, goal: 
     let older = own.find(|map| !is_current(map, goal))?;
     let name = older.name_any();
     Some(format!(
-        "ConfigMap {name} has an earlier configuration, with which a pod would start, and {name} is no longer asked for or cannot be \
-         changed"
+        "ConfigMap {name} still has an earlier configuration, with which a new pod would start: the spec has no entry for {name} any more, or \
+         the agent cannot apply its change (see the other messages)"
     ))
 }
 

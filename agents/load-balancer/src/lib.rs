@@ -15,14 +15,14 @@
 //! | `reachability` | whether any member answers |
 
 mod balancers;
+mod cluster_routing;
 mod configurations;
-mod drain;
 mod identity;
 mod pod_config;
+mod pod_routing;
 mod preference;
 mod reachability;
 mod rendering;
-mod routing;
 pub mod run;
 mod service;
 mod sip_deployments;

@@ -58,7 +58,7 @@ impl<'a> Preference<'a> {
         }
         Some(Remark {
             reason: NODES_NOT_READY,
-            text: format!("connections go to {text} only if no other member answers, at").into(),
+            text: format!("connections go to {text} only if no other member answers").into(),
         })
     }
 }
@@ -140,7 +140,7 @@ mod tests {
         let text = |backups: &[bool]| preference.remark(&members(backups)).unwrap().text;
         assert_eq!(
             text(&[false, true]),
-            "connections go to metal/h2 (Node n-h2: KubeletNotReady) only if no other member answers, at"
+            "connections go to metal/h2 (Node n-h2: KubeletNotReady) only if no other member answers"
         );
         assert!(text(&[true; 7]).contains("metal/h5 (Node n-h5: KubeletNotReady) and 2 more only if"));
     }

@@ -16,7 +16,7 @@ use render::load_balancer::{API_SERVER_PORT, Sidecar};
 
 use crate::{
     balancers::Balancer,
-    drain::{self, Evidence},
+    cluster_routing::{self, Evidence},
     identity::IDENTITY,
     pod_config::{self, Follows},
     preference::Preference,
@@ -137,7 +137,7 @@ impl Service for LoadBalancers {
             remark: unserved
                 .then_some(Remark {
                     reason: NO_REACHABLE_BACKEND,
-                    text: "no member answers behind".into(),
+                    text: "no member answers".into(),
                 })
                 .or_else(|| preference.remark(&members)),
             confirmed: follows == Follows::All,
@@ -152,7 +152,7 @@ impl Service for LoadBalancers {
             waits: &self.waits,
             have_sidecars: self.sidecar.is_some(),
         };
-        drain::drain(evidence, observed, desired).await
+        cluster_routing::drain(evidence, observed, desired).await
     }
 
     fn forget(&self, cluster: &SIPCluster, name: &str) {

@@ -4,18 +4,18 @@
 //! | module | holds |
 //! |---|---|
 //! | [`interface`] | names on which agent, sidecar and sshd agree |
-//! | [`login_keys`], [`options`] | who may log in: public keys, authorities, and what a line may say beside its key |
+//! | [`authorized_keys`], [`options`] | who may log in: public keys, authorities, and what a line may say beside its key |
 //! | [`private_keys`] | forms of private keys |
 //! | [`host_keys`], [`node_keys`] | the jump host's own keys, and those for the nodes |
 //! | [`nodes`] | the hosts that ssh leads to, and their names |
 //! | [`files`] | the files that sshd and ssh read |
 //! | [`plan`], [`rendered`] | a jump host, and all its objects |
 
+pub mod authorized_keys;
 mod destinations;
 pub mod files;
 pub mod host_keys;
 pub mod interface;
-pub mod login_keys;
 pub mod node_keys;
 pub mod nodes;
 pub mod options;

@@ -61,8 +61,8 @@ fn with_selector(selector: &Selector) -> String {
 
 impl Refusal {
     /// What stands in the way and what would help, e.g. "Worker: 4 wanted, 3 can be placed: 9 hosts match, 8 have
-    /// airshipit.org/rack, 6 are eligible, 5 free, in 3 racks; one more eligible host with flavor=worker in a rack
-    /// other than r006, r007 would do".
+    /// airshipit.org/rack, 6 are eligible, 5 free, in 3 racks; would help: one more eligible host with
+    /// flavor=worker in a rack other than r006, r007".
     #[must_use]
     pub fn message(&self) -> String {
         let Self {
@@ -107,7 +107,7 @@ impl Refusal {
                 let helps = helps.first().into_iter().chain(addressed);
                 let helps: Vec<String> = helps.map(|help| help_sentence(help, self)).collect();
                 if !helps.is_empty() {
-                    parts.push(format!("{} would do", helps.join(", or ")));
+                    parts.push(format!("would help: {}", helps.join(", or ")));
                 }
                 parts.join("; ")
             }
@@ -190,11 +190,14 @@ fn help_sentence(help: &Help, refusal: &Refusal) -> String {
         Help::MakeEligible { role, reasons, hosts } => {
             let reasons = reasons.iter().map(ToString::to_string);
             let reasons = reasons.collect::<Vec<_>>().join(", ");
-            format!("{} being eligible for {role} ({reasons})", list(hosts.iter()))
+            format!(
+                "{} becoming eligible for {role} (now: {reasons})",
+                list(hosts.iter())
+            )
         }
         Help::WantLess(roles) => {
             format!(
-                "asking for {}",
+                "a smaller count: {}",
                 list(roles.iter().map(|(role, fits)| format!("{fits} {role}")))
             )
         }
@@ -294,9 +297,9 @@ impl Display for FailReason {
             Self::Gone => "its host does not exist any more",
             Self::MarkedFailed => "it is marked as failed",
             Self::InError => "it has been in error for too long",
-            Self::UsedBeforeLabelled => "somebody used it before it was handed over",
+            Self::UsedBeforeLabelled => "it got a consumer before it had its labels",
             Self::WriteRefused => "the API server refuses its labels",
-            Self::MoveRequested => "somebody asked to move it off",
+            Self::MoveRequested => "its replacement was requested",
         })
     }
 }

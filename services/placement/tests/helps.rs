@@ -200,8 +200,8 @@ fn the_message_says_what_would_do_and_where_it_would_not() {
     assert_eq!(
         helps[1..],
         [
-            "metal/d being eligible for Worker (it is paused)",
-            "asking for 2 Worker"
+            "metal/d becoming eligible for Worker (now: it is paused)",
+            "a smaller count: 2 Worker"
         ]
     );
 }
@@ -223,7 +223,7 @@ fn the_message_names_the_networks_that_hosts_lack() {
         format!(
             "Worker: 2 wanted, 1 can be placed: 4 hosts match, 4 have {RACK}, 3 without an address in networks oam, pxe, \
              1 are eligible, 1 free, in 1 rack; one more eligible host with an address in networks oam, pxe in a rack \
-             other than a, or metal/b being eligible for Worker (it has no address in network oam) would do"
+             other than a, or metal/b becoming eligible for Worker (now: it has no address in network oam) would do"
         )
     );
     let helps: Vec<String> = refusal
@@ -233,7 +233,7 @@ fn the_message_names_the_networks_that_hosts_lack() {
         .collect();
     assert!(
         helps.contains(
-            &"metal/c being eligible for Worker (it has no address in network oam, it has no address in network pxe)"
+            &"metal/c becoming eligible for Worker (now: it has no address in network oam, it has no address in network pxe)"
                 .to_owned()
         ),
         "{helps:?}"

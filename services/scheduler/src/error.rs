@@ -69,7 +69,9 @@ pub enum Error {
         applied: i64,
     },
     /// The cluster is being released.
-    #[error("{cluster}: is being released, so its spec can no longer change")]
+    #[error(
+        "{cluster}: the SIPCluster is being deleted and releases its hosts, so its spec can no longer change"
+    )]
     Releasing {
         /// Cluster.
         cluster: String,
@@ -194,7 +196,7 @@ pub enum Error {
         cause: String,
     },
     /// Another scheduler may write, or none at present.
-    #[error("this scheduler does not lead its region{}: {cause}", at(leader.as_deref()))]
+    #[error("this scheduler is not the leader of its region{}: {cause}", at(leader.as_deref()))]
     NotLeader {
         /// Address of the one that does, if it is known.
         leader: Option<String>,
@@ -217,7 +219,7 @@ pub enum Error {
 
 fn at(leader: Option<&str>) -> String {
     leader
-        .map(|leader| format!(", which {leader} does"))
+        .map(|leader| format!("; the leader is {leader}"))
         .unwrap_or_default()
 }
 
@@ -227,7 +229,7 @@ fn for_site(site: Option<&str>) -> String {
 
 fn too_late(maybe: bool) -> &'static str {
     if maybe {
-        "the deadline passed before the ledger had answered; it may have been done, which the same call finds out"
+        "the deadline passed before the ledger answered: the change may have been made or not; send the same call again to find out"
     } else {
         "the deadline passed; nothing was done"
     }

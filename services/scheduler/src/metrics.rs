@@ -149,12 +149,12 @@ pub const SITE_MEMORY: Definition = Definition {
     labels: &["site", "contents"],
     help: "About how much memory a site takes, in bytes, by contents: inventory, which it reports, or records",
 };
-/// Reported hosts by state of their claim: claimed, bound, releasing, orphaned, or free, eligible or not.
+/// Reported hosts by the state of their claim: claimed, bound, releasing, orphaned or free; free includes hosts that are not eligible.
 pub const HOSTS: Definition = Definition {
     name: "sip_scheduler_hosts",
     kind: Kind::Gauge,
     labels: &["site", "state"],
-    help: "Reported hosts by state of their claim: claimed, bound, releasing, orphaned, or free, eligible or not",
+    help: "Reported hosts by the state of their claim: claimed, bound, releasing, orphaned or free; free includes hosts that are not eligible",
 };
 /// `SIPCluster`s that do not hold all hosts that they want, by kind of refusal.
 pub const PENDING: Definition = Definition {

@@ -182,6 +182,12 @@ pub fn fleet(count: u32, racks: u32) -> Vec<Host> {
         .collect()
 }
 
+/// The hosts of the demonstration, which `samples/hosts.yaml` has as a file.
+#[must_use]
+pub fn demonstration() -> Vec<Host> {
+    fleet(24, 4)
+}
+
 /// The API of `BareMetalHosts`.
 #[must_use]
 pub fn resource() -> ApiResource {
@@ -272,6 +278,20 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn the_sample_file_has_the_hosts_of_the_demonstration() {
+        let file = include_str!("../samples/hosts.yaml");
+        let documents: Vec<Value> = serde_saphyr::from_multiple(file).unwrap();
+        let mut hosts = demonstration();
+        hosts.sort_by(|a, b| a.name.cmp(&b.name));
+        assert_eq!(documents.len(), hosts.len());
+        for (document, host) in documents.iter().zip(&hosts) {
+            let mut expected = serde_json::to_value(host.object("metal")).unwrap();
+            expected["status"] = host.status()["status"].take();
+            assert_eq!(*document, expected, "{}", host.name);
+        }
+    }
 
     #[test]
     fn a_fleet_is_spread_over_racks_with_unique_addresses() {

@@ -151,7 +151,9 @@ impl ConditionType {
                 "The cluster is as specified: it has its hosts, they carry its labels, and its services are ready."
             }
             Self::Scheduled => "Every role has the number of hosts that the spec sets.",
-            Self::HostsLabeled => "Every member carries the cluster's labels, and no host is being released.",
+            Self::HostsLabeled => {
+                "Every member carries the cluster's labels, and no labelled host is being released. (A host that never had the labels, and that the API server refuses to write, does not make it `False`; the message names this host.)"
+            }
             Self::LoadBalancerReady => "Load balancers are as specified.",
             Self::JumpHostReady => "Jump hosts are as specified.",
             Self::AuthReady => "Identity providers are as specified.",

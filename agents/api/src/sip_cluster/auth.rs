@@ -13,7 +13,8 @@ use super::ResourcesSpec;
 #[serde(rename_all = "camelCase")]
 pub struct AuthSpec {
     /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
-    /// only digits. Without it the entry is known by its node port, and its objects are named by its index.
+    /// only digits. Without it the agent identifies the entry by its node port, and the objects of the second and further entries end with
+    /// the first number that was free when they were made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Container image with Dex.
@@ -25,7 +26,8 @@ pub struct AuthSpec {
     /// `id` of a network in the hosts' networkData. Required as in SIP, without effect: a provider connects to no host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
-    /// IP address under which users reach the service.
+    /// IP address under which users reach the service, chosen by you, such as that of a node or of a load balancer in front of the site.
+    /// The agents publish it in `status.endpoints`. It is not the `clusterIP` of the Service.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
     /// Number of pods, 0 to 32. Default: 2.

@@ -16,7 +16,7 @@ use super::{
     error::Error,
     event::Event,
     finalizer,
-    host_action::{ConditionalPatch, HostAction, Verb},
+    host_writes::{ConditionalPatch, HostAction, Verb},
     machine::{self, DELETE},
     metrics::HostWrite,
     named_objects::refusal,
@@ -27,8 +27,8 @@ use super::{
     write_probe::{Probe, probe},
 };
 use crate::{
-    fence::{Evidence, Released},
     host_events::HostEvent,
+    late_claims::{Evidence, Released},
 };
 
 /// Host writes under way at once, for one cluster.
@@ -45,7 +45,7 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
     if let Some(hosts) = &plan.watched {
         context.triggers.holds(plan.cluster.key(), hosts.clone());
         if hosts.is_empty() {
-            context.fence.forget(plan.cluster.key());
+            context.late_claims.forget(plan.cluster.key());
         }
     }
     let wanted = match &plan.nodes {
@@ -296,7 +296,7 @@ async fn confirm(plan: &Plan, released: Vec<Released>, context: &Context) -> Res
     let is_own =
         |consumer: &ConsumerReference, label: Option<&str>| served.owns(consumer, label) == Belongs::Yes;
     let confirmed = context
-        .fence
+        .late_claims
         .confirmed(&plan.cluster, released, &context.client, is_own)
         .await;
     let confirmed = confirmed.map_err(Error::kubernetes("read a released host"))?;

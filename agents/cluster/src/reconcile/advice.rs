@@ -30,7 +30,7 @@ fn by_machine(member: &Member, machine: Option<&MachineLookup>, follows: bool) -
     }
     let machine = match machine {
         Some(MachineLookup::Found(machine)) => machine,
-        Some(MachineLookup::Claim(claim)) => return format!("; delete {claim}: no Machine uses that"),
+        Some(MachineLookup::Claim(claim)) => return format!("; delete {claim}, which no Machine uses"),
         Some(MachineLookup::Foreign(consumer)) => {
             return format!(
                 "; {consumer} is for a Machine of another Cluster{}",
@@ -49,7 +49,7 @@ fn by_machine(member: &Member, machine: Option<&MachineLookup>, follows: bool) -
     } else if member.release_reason() == Some(FAILED) {
         replace(machine)
     } else {
-        format!("delete its Machine {machine}, or the Cluster of that")
+        format!("delete Machine {machine} of this host, or the Cluster of that Machine")
     };
     format!("; {words}")
 }
@@ -61,7 +61,7 @@ pub(super) fn of_gone_host(machine: Option<&MachineLookup>) -> String {
             format!("; its Machine has no host any more: {}", replace(machine))
         }
         Some(MachineLookup::Collected(owner)) => format!(
-            "; nobody deleted it: its owner {owner} was gone, and Kubernetes' garbage collector deletes hosts without their owners"
+            "; the garbage collector of Kubernetes deleted the host, because the owner of the host, {owner}, was gone"
         ),
         Some(
             MachineLookup::Claim(_)
@@ -92,16 +92,18 @@ fn surplus(machine: &Machine, follows: bool) -> String {
             format!("the replicas of {owner} follow, and Cluster API deletes its Machine {machine} first")
         }
         Some(owner) => format!("scale {owner} down: Cluster API deletes its Machine {machine} first"),
-        None => format!("delete its Machine {machine}: nothing owns that"),
+        None => format!("delete Machine {machine} of this host, which has no owner"),
     }
 }
 
 fn replace(machine: &Machine) -> String {
     match machine.owner() {
         Some(owner) => format!(
-            "delete its Machine {machine}, and do not scale {owner} down: the Machine that it makes instead takes the replacement"
+            "delete Machine {machine} of this host, and do not scale {owner} down: {owner} then makes a new Machine, which takes the replacement"
         ),
-        None => format!("delete its Machine {machine}, and create another one, which takes the replacement"),
+        None => format!(
+            "delete Machine {machine} of this host, and create another Machine, which takes the replacement"
+        ),
     }
 }
 
@@ -157,7 +159,7 @@ mod tests {
             (
                 "surplus",
                 Some(&claim),
-                "; delete HostClaim shop/c-0: no Machine uses that",
+                "; delete HostClaim shop/c-0, which no Machine uses",
             ),
             (
                 "gone",

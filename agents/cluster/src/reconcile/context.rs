@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, time::Duration};
 
 use kit::{
     apply::Manager, config::Section, events::Events, metrics::AgentMetrics, retries::Retries,
-    scheduler::Scheduler,
+    scheduler::Scheduler, shares::Shares,
 };
 use kube::Client;
 
 use super::{metrics::Metrics, pending_writes::PendingWrites, scaling::Contests};
 use crate::{
-    answered::Answered, fence::Fence, host_events::HostEvents, inventory::Inventory,
+    answered::Answered, host_events::HostEvents, inventory::Inventory, late_claims::LateClaims,
     tenant_nodes::TenantNodes, triggers::Triggers,
 };
 
@@ -36,11 +36,13 @@ pub struct Context {
     /// Whose replicas somebody else sets back again and again.
     pub contests: Contests,
     /// When a release may be confirmed.
-    pub fence: Fence,
+    pub late_claims: LateClaims,
     /// What is wanted and known of the Nodes of tenants' clusters.
     pub tenant_nodes: TenantNodes,
     /// For how long a host that leaves waits for the drain of its Node.
     pub drain_for: Duration,
+    /// Which passes run at once.
+    pub shares: Shares,
     /// Pauses after failures.
     pub retries: Retries,
     /// What is counted.

@@ -10,11 +10,11 @@ use kit::{
 
 use super::{
     advice::is_surplus,
-    draining::{self, Draining},
     event::Event,
     findings,
     machine::Machine,
     members,
+    node_drain::{self, Draining},
     observation::{Holding, MachineLookup, Observation},
     placement_events,
     plan::{MachineAction, NodesAction, Plan},
@@ -44,7 +44,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         wanted: nodes,
         requeue: node_waits,
         left: nodes_left,
-    } = draining::plan(object, cluster, (holding, &mut members), *now);
+    } = node_drain::plan(object, cluster, (holding, &mut members), *now);
     let is_held = status::holds(object, placement);
     let (gating, skipped) = services::sections(cluster, not_installed);
     let wanted = cluster
@@ -56,7 +56,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
     let mut written = status::placement(placement);
     let asked = asked_machines(holding);
     name_machines(&mut written, (holding, &asked), &named);
-    let tenant_nodes = draining::tenant_nodes(object, nodes.as_ref(), &holding.nodes.report);
+    let tenant_nodes = node_drain::tenant_nodes(object, nodes.as_ref(), &holding.nodes.report);
     let unreadable: Vec<Event> = holding
         .machines
         .values()

@@ -15,8 +15,8 @@ use kit::{
 
 use super::{
     advice::{advice, foreign_consumer, of_gone_host},
-    assessment::{Assessment, GONE, UNWRITABLE},
-    host_action::Verb,
+    host_writes::Verb,
+    label_or_release::{Assessment, GONE, UNWRITABLE},
     members::Assessed,
     observation::Holding,
     services::{self, Readiness},
@@ -161,7 +161,7 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
             Assessment::NodeDrains(why) => waiting.push(format!("{host}: to be released, {why}")),
             Assessment::Waits(why) => waiting.push(format!("{host}: {why}")),
             Assessment::Unwritable => reported.push(format!("{host}: {UNWRITABLE}")),
-            Assessment::Drains => {
+            Assessment::StillRouted => {
                 let why = services::describe_drain(object, member, *is_former);
                 waiting.push(format!("{host}: {of_what}to be released, {why}"));
             }

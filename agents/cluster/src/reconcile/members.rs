@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use kit::placement::{Member, ObjectKey};
 
 use super::{
-    assessment::{Assessment, assess},
-    host_action::{HostAction, Verb},
+    host_writes::{HostAction, Verb},
+    label_or_release::{Assessment, assess},
     observation::Holding,
 };
 

@@ -10,15 +10,14 @@
 //! Nothing acts on a claim before the status holds it: the pass that writes a placement to the status leaves the hosts alone, and the
 //! watch brings about the next one. Labels come last: they are what Cluster API consumes.
 
-pub mod assessment;
-pub mod host_action;
+pub mod host_writes;
+pub mod label_or_release;
 
 mod act;
 mod advice;
+mod cluster_deletion;
 mod context;
 mod declared;
-mod deletion;
-mod draining;
 mod error;
 mod event;
 mod finalizer;
@@ -28,6 +27,7 @@ mod machine;
 mod members;
 mod metrics;
 mod named_objects;
+mod node_drain;
 mod observation;
 mod observe;
 mod orphans;
@@ -53,7 +53,13 @@ use std::{sync::Arc, time::Duration};
 
 use api::SIPCluster;
 use kit::placement::ObjectKey;
-use kube::runtime::controller::Action;
+use kube::{
+    ResourceExt as _,
+    runtime::{
+        controller::Action,
+        reflector::{ObjectRef, Store},
+    },
+};
 
 pub use context::{Context, MANAGER};
 pub use error::Error;
@@ -65,11 +71,21 @@ pub use scaling::Contests;
 pub use services::is_drained;
 pub use write_probe::run as probe_refused_hosts;
 
-/// Reconciles one cluster.
+/// Reconciles one cluster, as it is by then in the store, when it is its turn.
 ///
 /// # Errors
 /// What ended the pass early.
-pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result<Action, Error> {
+pub async fn reconcile(
+    clusters: Store<SIPCluster>,
+    object: Arc<SIPCluster>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let Some(_admitted) = context.shares.admit(&namespace).await else {
+        // The process ends.
+        return Ok(Action::await_change());
+    };
+    let object = clusters.get(&ObjectRef::from_obj(&*object)).unwrap_or(object);
     let counted = context.reconciles.begin();
     let result = pass(&object, &context).await;
     report::finish(&object, result, counted, &context).await

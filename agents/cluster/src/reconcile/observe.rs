@@ -17,10 +17,10 @@ use kube::ResourceExt as _;
 use tonic::Code;
 
 use super::{
-    assessment::{Assessment, assess},
     context::Context,
     error::Error,
     host_users,
+    label_or_release::{Assessment, assess},
     metrics::Answer,
     named_objects::refusal,
     observation::{Evidence, Holding, MachineLookup, Nodes, Observation, State},

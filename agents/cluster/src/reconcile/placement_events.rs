@@ -10,9 +10,9 @@ use kit::{
 
 use super::{
     advice::{advice, of_gone_host},
-    assessment::GONE,
     event::Event,
     findings::named,
+    label_or_release::GONE,
     observation::{Holding, MachineLookup},
     status,
 };
@@ -67,12 +67,12 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
             let machine = holding.machines.get(host.uid());
             let (list, why) = match cause(member, holding.hosts.get(host.key()), machine) {
                 Cause::Failure(why) => (&mut failed, why),
-                Cause::Request => (&mut moves, "somebody asked to move it off".to_owned()),
+                Cause::Request => (&mut moves, "its replacement was requested".to_owned()),
             };
             list.push(format!("{host} ({role}): {why}"));
         }
         if let Some(old) = member.replaces().filter(|_| known.is_none()) {
-            replacing.push(format!("{host} ({role}) for {old}"));
+            replacing.push(format!("{host} ({role}) replaces {old}"));
         }
         if member.is_releasing() && known.is_none_or(|known| known.state != MemberState::Releasing) {
             let reason = member.release_reason().unwrap_or_default();
@@ -86,11 +86,7 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
     [
         event(EventReason::HostFailed, "to be replaced", failed),
         event(EventReason::MoveRequested, "to be moved", moves),
-        event(
-            EventReason::Replacing,
-            "hosts come in the place of others",
-            replacing,
-        ),
+        event(EventReason::Replacing, "replacements were claimed", replacing),
         event(EventReason::Releasing, "hosts are released", leaving),
     ]
     .into_iter()
@@ -119,7 +115,7 @@ fn cause(member: &Member, host: Option<&ObservedHost>, machine: Option<&MachineL
         None => format!("{GONE}{}", of_gone_host(machine)),
         Some(host) if host.is_marked_failed() => "it is marked as failed".to_owned(),
         Some(host) if is_claimed && host.consumer().is_some() => {
-            "somebody used it before it was handed over".to_owned()
+            "it got a consumer before it had its labels".to_owned()
         }
         Some(host) if is_claimed && host.is_write_refused() => {
             "the API server refuses every write of it".to_owned()
@@ -207,7 +203,7 @@ mod tests {
                 ),
                 (
                     "Replacing",
-                    "hosts come in the place of others: metal/h3 (Worker) for metal/h1".to_owned()
+                    "replacements were claimed: metal/h3 (Worker) replaces metal/h1".to_owned()
                 ),
                 (
                     "Releasing",
@@ -230,11 +226,11 @@ mod tests {
         let in_error = || with(host("h1"), "/status/operationalStatus", json!("error"));
         let requested = (
             "MoveRequested",
-            "to be moved: metal/h1 (Worker): somebody asked to move it off",
+            "to be moved: metal/h1 (Worker): its replacement was requested",
         );
         let failure = (
             "HostFailed",
-            "to be replaced: metal/h1 (Worker): somebody used it before it was handed over",
+            "to be replaced: metal/h1 (Worker): it got a consumer before it had its labels",
         );
         let error = (
             "HostFailed",
@@ -302,7 +298,7 @@ mod tests {
         );
         assert_eq!(
             events[0].1,
-            "to be replaced: metal/h1 (Worker): somebody used it before it was handed over"
+            "to be replaced: metal/h1 (Worker): it got a consumer before it had its labels"
         );
     }
 

@@ -4,10 +4,11 @@ use api::conditions::{self, Reason};
 use kit::{conditions::Finding, events::EventReason, placement::ClusterId};
 
 use super::{
-    assessment::Assessment,
-    declared, deletion,
+    cluster_deletion, declared,
     event::Event,
-    findings, members,
+    findings,
+    label_or_release::Assessment,
+    members,
     observation::{Holding, Observation, State},
     plan::{FinalizerAction, NodesAction, Plan},
     status::OwnStatus,
@@ -24,8 +25,8 @@ pub(super) fn plan(observation: &Observation<'_>) -> Plan {
             ..Plan::nothing(ClusterId::for_object(observation.object))
         },
         State::Declared(cluster, holding) => declared::plan(observation, cluster, holding),
-        State::Releasing(holding, evidence) => deletion::releasing(observation, holding, evidence),
-        State::Released => deletion::released(observation),
+        State::Releasing(holding, evidence) => cluster_deletion::releasing(observation, holding, evidence),
+        State::Released => cluster_deletion::released(observation),
     }
 }
 
@@ -59,7 +60,7 @@ pub(super) fn plan_orphan(holding: &Holding, drained: bool) -> (Plan, bool) {
     members.retain(|member| member.member.is_releasing());
     let drains = members
         .iter()
-        .any(|member| member.assessment == Assessment::Drains);
+        .any(|member| member.assessment == Assessment::StillRouted);
     let plan = Plan {
         cluster_api: holding.cluster_api.clone(),
         nodes: NodesAction::Forget,

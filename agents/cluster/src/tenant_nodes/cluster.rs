@@ -133,7 +133,9 @@ impl Cluster {
         let listed = self.preference.answered(now, began, &nodes);
         let problem = listed.are_too_many.then(|| {
             let most = TenantNodes::MOST_NOT_PREFERRED;
-            format!("the Nodes of more than {most} members are not ready: load balancers prefer no member")
+            format!(
+                "the Nodes of more than {most} members are not ready: load balancers treat all members alike"
+            )
         });
         Report {
             is_polled: true,

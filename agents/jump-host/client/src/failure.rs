@@ -33,7 +33,7 @@ pub(crate) enum Failure {
         address: String,
     },
     /// Nobody serves.
-    #[error("no replica of the power service at {address} serves: {last}")]
+    #[error("no replica of PowerService at {address} serves: {last}")]
     NotServed {
         /// As given.
         address: String,

@@ -57,7 +57,7 @@ pub enum Error {
         host: String,
     },
     /// The cluster releases the host.
-    #[error("{cluster} gives host {host} back, so its power state can no longer be changed by this cluster")]
+    #[error("{cluster} is releasing host {host}, so this cluster can no longer change its power state")]
     Releasing {
         /// Namespace and name of the cluster.
         cluster: String,

@@ -15,7 +15,7 @@ pub struct IdentityProviders {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct IdentityProvidersSection {
     /// Networks to which agents connect where a tenant names the address: directories, issuers and API servers of tenants. Default: all
-    /// but those that lead to the machine itself, its link, or services of a cloud for its machines
+    /// networks but loopback, unspecified, link-local and multicast addresses, and the metadata addresses of clouds
     /// ([rules](auth.md#where-the-agent-connects-to)).
     allowed_networks: Option<Vec<String>>,
     /// `ClusterIssuer` of cert-manager for [identity providers](auth.md) whose entry names neither CA nor issuer. Default: the agent makes a CA

@@ -11,7 +11,7 @@ use super::{
     error::{Error, refusal},
     kinds::{Child, Kind},
     last_applied::{Unchanged, Written},
-    node_ports,
+    node_port_conflicts,
     objects::{Applied, Exposed, Objects, Prepared},
     observed::Observed,
     ownership::{self, Claim},
@@ -46,7 +46,7 @@ async fn apply_exposure(
 ) -> Result<Result<Unchanged, Problem>, Error> {
     let object = observed.object();
     let rendered = objects.service();
-    if let Some(problem) = node_ports::conflict(site, object, rendered) {
+    if let Some(problem) = node_port_conflicts::conflict(site, object, rendered) {
         return Ok(Err(problem));
     }
     let known = site.stores.service(objects);
@@ -54,7 +54,7 @@ async fn apply_exposure(
         Claim::Ours(service) => *service,
         Claim::Foreign(message) => return Ok(Err(Problem::new(NAME_CONFLICT, message))),
         Claim::Refused(words) => {
-            return Ok(Err(node_ports::explain(site, rendered, &words)));
+            return Ok(Err(node_port_conflicts::explain(site, rendered, &words)));
         }
     };
     let (mut versions, mut written) = (Vec::new(), None);

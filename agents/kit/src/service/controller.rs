@@ -13,7 +13,6 @@ use super::{
     last_applied::LastApplied,
     last_members::LastMembers,
     reconcile,
-    shares::Shares,
     site::Site,
     watches::{Running, Watches},
 };
@@ -23,10 +22,8 @@ use crate::{
     metrics::AgentMetrics,
     retries::{Retries, watch_pauses},
     scheduler::Scheduler,
+    shares::{Shares, UNBOUNDED},
 };
-
-/// What the controller reads as without a bound: passes are admitted by [`Shares`], and those that wait cost little.
-const UNBOUNDED: u16 = 0;
 
 /// Reconciles every cluster of the site until `shutdown`, which passes that have begun outlast. Calls `ready` when every watch of the
 /// whole site has shown a complete list; no cluster is reconciled before, nor before the watches in its namespace have shown one.
@@ -47,7 +44,7 @@ pub async fn run<S: Service>(
         added,
     } = watches.into_running();
     let (all_listed, listed) = watch::channel(false);
-    let shares = Shares::default();
+    let shares = Shares::new(&metrics);
     let context = Context {
         service,
         site: Site {

@@ -12,7 +12,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::{identity::Identity, kinds::Kind, last_applied::Written, made_ports, site::Site};
+use super::{existing_ports, identity::Identity, kinds::Kind, last_applied::Written, site::Site};
 use crate::conditions::find;
 
 /// A cluster as it was observed.
@@ -114,7 +114,7 @@ impl<'a> Observed<'a> {
     /// The instances of this agent with their node ports; empty where these are not known.
     #[must_use]
     pub fn made_ports(&self) -> MadePorts {
-        self.made_ports_by(made_ports::node_ports, made_ports::recorded_on_nodes)
+        self.made_ports_by(existing_ports::node_ports, existing_ports::recorded_on_nodes)
     }
 
     /// The instances of this agent with the ports that tell them from each other: those of its Services, and what the status has recorded
@@ -125,7 +125,7 @@ impl<'a> Observed<'a> {
         of_service: impl Fn(&Service) -> BTreeSet<u16>,
         of_endpoint: impl Fn(&Endpoint) -> BTreeSet<u16>,
     ) -> MadePorts {
-        let mut made = made_ports::recorded_ports(self.object, of_endpoint);
+        let mut made = existing_ports::recorded_ports(self.object, of_endpoint);
         made.retain(|name, _| self.identity.owns(name));
         for name in &self.names {
             made.entry(name.clone()).or_default();

@@ -65,7 +65,7 @@ pub struct Probe {
 pub struct Remark {
     /// Reason for the condition.
     pub reason: Reason,
-    /// For people; the names of the instances follow.
+    /// For people, after the names of the instances.
     pub text: Cow<'static, str>,
 }
 

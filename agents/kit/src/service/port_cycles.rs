@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 
 use super::{
     error::{Error, refusal},
-    node_ports::node_ports,
+    node_port_conflicts::node_ports,
     observed::Observed,
     site::Site,
 };

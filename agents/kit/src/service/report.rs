@@ -100,7 +100,7 @@ pub(super) fn is_unfounded(had_condition: bool, status: &mut Status) -> bool {
     else {
         return false;
     };
-    let why = "what runs is asked whether it works";
+    let why = "the agent is checking whether the service works";
     *finding = Finding::no(finding.kind, PROGRESSING, why);
     had_condition
 }
@@ -126,7 +126,7 @@ fn available(identity: &Identity, remarks: &[(&Remark, &str)]) -> Finding {
         .filter(|(remark, _)| remark == first)
         .map(|(_, name)| *name)
         .collect();
-    let message = format!("{} {}", first.text, names.join(", "));
+    let message = format!("{}: {}", names.join(", "), first.text);
     Finding::yes(identity.condition, first.reason, message)
 }
 
@@ -214,7 +214,7 @@ mod tests {
             substitutes: Vec::new(),
             remark: unserved.then_some(Remark {
                 reason: NO_REACHABLE_BACKEND,
-                text: "no member answers behind".into(),
+                text: "no member answers".into(),
             }),
             requeue: None,
             endpoint: Endpoint::default(),
@@ -244,7 +244,7 @@ mod tests {
             (vec![], (Some(true), "Available", "")),
             (
                 vec![applied("a", None, true), applied("b", None, false)],
-                (Some(true), "NoReachableBackend", "no member answers behind a"),
+                (Some(true), "NoReachableBackend", "a: no member answers"),
             ),
             (vec![waits()], (Some(false), "Progressing", "a: 0 of 2 pods")),
             (

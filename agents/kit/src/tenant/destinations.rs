@@ -153,7 +153,8 @@ impl Destinations {
         }
         let special = SPECIAL.iter().find(|special| special.contains(&ip));
         let Some(allowed) = &self.allowed else {
-            return special.map(|_| "it means this machine, its link, or a service of a cloud");
+            return special
+                .map(|_| "it is a loopback, unspecified, link-local, multicast or cloud metadata address");
         };
         // A network that has other addresses too is not meant to allow special ones.
         let allows = |network: &IpNet| {
@@ -244,7 +245,7 @@ mod tests {
         let error = destinations.connect("127.0.0.1", 636).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the agent does not connect to 127.0.0.1: it means this machine, its link, or a service of a cloud"
+            "the agent does not connect to 127.0.0.1: it is a loopback, unspecified, link-local, multicast or cloud metadata address"
         );
     }
 

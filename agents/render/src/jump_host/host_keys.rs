@@ -6,7 +6,7 @@ use k8s_openapi::ByteString;
 use sha2::{Digest as _, Sha256};
 use ssh_key::PublicKey;
 
-use super::login_keys::fingerprint;
+use super::authorized_keys::fingerprint;
 use super::private_keys::{Encrypted, Form, form};
 
 /// Key of the Secret under which a host key of this project's making is.

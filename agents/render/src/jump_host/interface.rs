@@ -42,15 +42,15 @@ pub const PROGRAM: &str = "sip-jump-host-sidecar";
 /// Directory of the jump host's own keys.
 pub const HOST_KEYS: &str = "/run/sip/host-keys";
 
-/// Directory of the token for the power service.
+/// Directory of the token for `PowerService`.
 pub const POWER_TOKEN: &str = "/var/run/secrets/sip/power";
 /// For whom that token is: no API server accepts it.
 pub const POWER_AUDIENCE: &str = "sip-power";
-/// Directory of `ca.crt`, by which the power service's certificate is checked.
+/// Directory of `ca.crt`, by which `PowerService`'s certificate is checked.
 pub const POWER_CA: &str = "/etc/sip/power";
 /// Key of the `ConfigMap` with that certificate.
 pub const POWER_CA_KEY: &str = "power-ca.crt";
-/// Variable with the address of the power service.
+/// Variable with the address of `PowerService`.
 pub const POWER_ADDRESS_VARIABLE: &str = "SIP_POWER_ADDRESS";
 /// Variable with namespace and name of the SIPCluster.
 pub const CLUSTER_VARIABLE: &str = "SIP_CLUSTER";

@@ -5,12 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use api::{Cluster, Image, JumpHost, labels};
 use http::uri::Authority as Address;
 
+use super::authorized_keys::{Authority, AuthorizedKey};
 use super::host_keys::HostKeys;
-use super::login_keys::{Authority, AuthorizedKey};
 use super::nodes::Node;
 use crate::metadata::Instance;
 
-/// Where the pods reach the power service.
+/// Where the pods reach `PowerService`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PowerService {
     /// Its host and port.
@@ -38,7 +38,7 @@ pub struct Plan<'a> {
     pub jump_host: &'a JumpHost,
     /// The image with our programs.
     pub tools: &'a Image,
-    /// The power service.
+    /// `PowerService`.
     pub power: &'a PowerService,
     /// Keys that may log in.
     pub keys: Vec<AuthorizedKey>,

@@ -14,7 +14,7 @@ use crate::api_access;
 
 const FILES: &str = "files";
 const PROGRAMS: &str = "tools";
-/// Seconds for which a token for the power service holds; the kubelet renews it before.
+/// Seconds for which a token for `PowerService` holds; the kubelet renews it before.
 const POWER_TOKEN_SECONDS: i64 = 600;
 
 /// A volume, and its mount in the container of sshd.

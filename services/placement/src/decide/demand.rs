@@ -1,7 +1,7 @@
 //! What each role of a request demands.
 
-use super::account::Gate;
 use super::pool::Pool;
+use super::role_needs::Gate;
 use super::tree::Tree;
 
 /// What one role demands, and the hosts that it may choose from.

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vocabulary::{HostName, RoleName};
 
-use super::account::{Account, Gate, count};
 use super::demand::Demand;
+use super::demand_order::find_hosts;
 use super::more_hosts;
-use super::precedence::find_hosts;
+use super::role_needs::{Account, Gate, count};
 use super::score::{Drawbacks, Score};
 use super::solution::{Found, Solution};
 use super::solve::Inputs;

@@ -10,10 +10,10 @@
 //! 5. `reports`: what people should know of the members.
 //! 6. `refuse`: why a role does not get what it wants, with `cut` (the proof) and `helps` and `more_hosts` (what would help).
 
-mod account;
 mod best;
-mod cut;
+mod bottleneck;
 mod demand;
+mod demand_order;
 mod flow;
 mod helps;
 mod known;
@@ -21,28 +21,28 @@ mod more_hosts;
 mod network;
 mod pairs;
 mod pool;
-mod precedence;
 mod preferences;
-mod pressing;
 mod price;
 mod quota;
 mod refuse;
+mod replacement_order;
 mod reports;
+mod role_needs;
 mod score;
 mod solution;
 mod solve;
 mod spots;
+mod surplus_members;
 mod tree;
-mod victims;
 
 use std::collections::BTreeSet;
 
 use vocabulary::Namespace;
 
-pub use account::replacement_limit;
-use account::{Account, Accounts, Gate, released};
 use known::Known;
 use pool::FilteredHosts;
+pub use role_needs::replacement_limit;
+use role_needs::{Account, Accounts, Gate, released};
 use solution::{Choice, Found, Solution};
 use solve::Inputs;
 
@@ -124,7 +124,7 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         solution = solve(&accounts);
     }
     let grows = accounts.quota.is_none() && solution.grows();
-    let preferred = pressing::prefer(site, &mut accounts, &solution, grows, solve);
+    let preferred = replacement_order::prefer(site, &mut accounts, &solution, grows, solve);
     let chosen = preferred.as_ref().unwrap_or(&solution);
     let inputs = Inputs {
         site,

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use vocabulary::LabelValue;
 
-use super::account::Gate;
 use super::demand::Demand;
-use super::precedence::{find_hosts, fits_with_move_of};
+use super::demand_order::{find_hosts, fits_with_move_of};
+use super::role_needs::Gate;
 use super::score::{Drawbacks, Score};
 use super::solution::Solution;
 use super::solve::Inputs;

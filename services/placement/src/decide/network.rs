@@ -14,10 +14,10 @@
 //! approximate, never the fit. So it is for the domain of a member that is replaced while something else is demanded of its
 //! role: such domains are reached through gates, beside the hierarchy.
 
-use super::account::Gate;
 use super::demand::Demand;
 use super::flow::{Builder, Cost, Network, Price};
 use super::price::Prices;
+use super::role_needs::Gate;
 use super::score::Score;
 use super::spots::Spot;
 use super::tree::{Domain, Node, ROOT};

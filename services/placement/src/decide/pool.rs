@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fixedbitset::FixedBitSet;
 use vocabulary::{LabelKey, Namespace, NetworkId};
 
-use super::account::{Account, Gate, count};
 use super::best::{Best, asked_for};
+use super::role_needs::{Account, Gate, count};
 use super::score::{Drawbacks, Packed, Score};
 use super::spots::{BestSpots, Candidate, Spot};
 use super::tree::{Node, Tree};

@@ -1,9 +1,9 @@
 //! Preferences as prices: one number for each host and each step of the spread, whose sums have the order of the preferences.
 
-use super::account::count;
 use super::demand::Demand;
 use super::flow::Price;
 use super::preferences::Preferences;
+use super::role_needs::count;
 use super::score::{Drawbacks, Score};
 
 /// Prices stay below this, so that sums along a path cannot overflow.

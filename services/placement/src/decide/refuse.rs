@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vocabulary::{NetworkId, RoleName};
 
-use super::account::{Account, count};
 use super::pool::FilteredHosts;
+use super::role_needs::{Account, count};
 use super::solution::{Found, Solution};
 use super::solve::Inputs;
-use super::{cut, helps};
+use super::{bottleneck, helps};
 use crate::decision::{Funnel, Refusal, RefusalKind, Tight};
 use crate::request::Request;
 use crate::site::Site;
@@ -26,7 +26,7 @@ pub(crate) fn refusal(
     }
     let (tight, helps) = match (quota, no_fit) {
         (None, true) => {
-            let tight = cut::tight(inputs, solution);
+            let tight = bottleneck::tight(inputs, solution);
             let helps = helps::find(inputs, request, solution, &tight);
             (tight, helps)
         }

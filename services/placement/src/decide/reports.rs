@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vocabulary::{HostId, LabelValue, Namespace, ProvisioningState};
 
-use super::account::{Account, Accounts};
 use super::known::{Known, last_known};
+use super::role_needs::{Account, Accounts};
 use super::solution::Solution;
 use crate::decision::{Decision, Report, ReportKind};
 use crate::ineligible::{Ineligible, all_reasons};

@@ -1,9 +1,9 @@
 //! What was found for a request, how good it is, and whether that is certain.
 
-use super::account::Gate;
 use super::demand::Demand;
 use super::network::{Layout, used_offer};
 use super::preferences::Preferences;
+use super::role_needs::Gate;
 use super::score::Drawbacks;
 use super::tree::Node;
 use crate::site::{Slot, Value, at};

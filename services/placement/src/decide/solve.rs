@@ -3,10 +3,10 @@
 use fixedbitset::FixedBitSet;
 use vocabulary::{Namespace, RoleName};
 
-use super::account::{Account, Accounts};
 use super::demand::Demand;
+use super::demand_order::find_hosts;
 use super::pool::{Depth, FilteredHosts, Pool, Scope, pool};
-use super::precedence::find_hosts;
+use super::role_needs::{Account, Accounts};
 use super::solution::Solution;
 use super::tree::Tree;
 use crate::request::{Member, Request};

@@ -1,6 +1,6 @@
 //! The best spots of each leaf of the hierarchy, out of many.
 
-use super::account::Gate;
+use super::role_needs::Gate;
 use super::score::Score;
 use super::tree::{Node, ROOT};
 use crate::site::{Value, at};

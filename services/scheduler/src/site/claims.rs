@@ -14,7 +14,7 @@ use ::placement::{
 use super::{
     changes::{Changed, Changes, Cursor},
     inventory::Inventory,
-    machines::{self, Identity},
+    routed_addresses::{self, Identity},
 };
 use crate::{
     ledger::weight,
@@ -46,7 +46,7 @@ fn bytes(record: &Record) -> usize {
     const SPEC: usize = 8;
     let members = record.members.values().map(|member| {
         let addresses = small_map(member.addresses.len(), size_of::<(NetworkId, IpAddr)>());
-        MEMBER + addresses + machines::member_bytes(member.addresses.len(), &member.bmc_address)
+        MEMBER + addresses + routed_addresses::member_bytes(member.addresses.len(), &member.bmc_address)
     });
     RECORD + weight::record(record) + SPEC * weight::spec(&record.spec) + members.sum::<usize>()
 }

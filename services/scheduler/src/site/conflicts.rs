@@ -5,7 +5,7 @@ use std::fmt;
 
 use ::placement::{ClusterName, HostId, MemberState, RoleName};
 
-use super::{conflict_kind::ConflictKind as Kind, moved, view::View};
+use super::{changed_addresses, conflict_kind::ConflictKind as Kind, view::View};
 use crate::{
     ledger::SitePosition,
     observed::{self, Labels},
@@ -39,7 +39,7 @@ pub(super) fn conflicts(view: View<'_>, record: &Record) -> Vec<Report> {
 fn member_conflict(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &Member) -> Option<Report> {
     let conflict = |kind, why: &dyn fmt::Display| Some(report(kind, Some(id), Some(&member.role), why));
     let Some(host) = view.reported(id) else {
-        let is_there = |now| moved::is_former(id, now);
+        let is_there = |now| changed_addresses::is_former(id, now);
         // A former address of a host that is there.
         if view.inventory.incarnation(&id.name).is_some_and(is_there) {
             return None;

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use ::placement::{Decision, Domain, HostId, MemberState, ReportKind, Request, Withheld, whatif::Priority};
 
-use super::{conflicts::conflicts, failures, requested::is_request, settle::new_member, view::View};
+use super::{conflicts::conflicts, failures, requested_releases::is_request, settle::new_member, view::View};
 use crate::record::{Member, Record, Refusal, ReleaseReason, Report};
 
 /// Decides a record: claims what is missing but for what is withheld, releases what is too much, and says why it does not get all.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use ::placement::{ClusterName, FailReason, HostId, MemberState, Role};
 
-use super::{requested::is_request, view::View};
+use super::{requested_releases::is_request, view::View};
 use crate::record::{Member, Record};
 
 /// How long a host may be gone that was paused or detached when it was observed last, before that is a failure: `clusterctl

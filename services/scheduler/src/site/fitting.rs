@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use ::placement::{ClusterName, Withheld};
 
 use super::{
+    changed_addresses::may_add_places,
     decide::decide,
-    moved::may_add_places,
     room::{Room, replaced},
     settle::settle,
     state::Site,

@@ -7,7 +7,7 @@ use std::{
 
 use ::placement::{ClusterName, Holder, HostId, HostName, LabelKey, LabelValue, Policy};
 
-use super::machines::{self, Identity, Machines};
+use super::routed_addresses::{self, Identity, Machines};
 use crate::observed::{Host, label_bytes};
 
 /// A held host that is gone, without its labels.
@@ -145,7 +145,7 @@ impl Inventory {
     /// each of another cluster, take no more memory than others.
     fn set_former(&mut self, names: &BTreeSet<HostName>) {
         for name in names {
-            let clusters = self.routed_by(name, machines::CLUSTERS);
+            let clusters = self.routed_by(name, routed_addresses::CLUSTERS);
             let clusters = clusters.into_iter().cloned().collect();
             self.model.set_former(name, clusters);
         }
@@ -268,7 +268,7 @@ mod tests {
     use ::placement::{MemberState, NetworkId, RoleName, SipLabels, Uid};
 
     use super::*;
-    use crate::{observed::Details, site::machines::Addresses};
+    use crate::{observed::Details, site::routed_addresses::Addresses};
 
     fn id(uid: &str) -> HostId {
         HostId {

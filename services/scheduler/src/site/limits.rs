@@ -114,7 +114,7 @@ impl LimitArgs {
         };
         anyhow::ensure!(
             usize::try_from(memory).is_ok_and(|memory| memory >= needed),
-            "{} sites with {} MiB of inventory and {} MiB of records each need {needed} MiB with copies for questions and the rest,              and the process may have {memory} MiB (--memory-mib): give it more, or lower --sites, --site-inventory-mib or              --site-records-mib",
+            "{} sites with {} MiB of inventory and {} MiB of records each need {needed} MiB together, with copies of hosts for FindCapacity and PlanCluster and with memory for calls; the process may have {memory} MiB (--memory-mib): raise it, or lower --sites, --site-inventory-mib or --site-records-mib",
             limits.sites,
             mebi(limits.inventory),
             mebi(limits.records),

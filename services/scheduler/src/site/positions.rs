@@ -5,7 +5,7 @@
 //! a mark beyond them is a fault of the host that shows it.
 
 use super::{
-    freed::Mark,
+    completed_releases::Mark,
     staging::{Author, site_entry},
 };
 use crate::ledger::{

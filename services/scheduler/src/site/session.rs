@@ -152,20 +152,20 @@ impl Sessions {
         }
         if retired.contains(&fence.lease) {
             return Err(superseded(format!(
-                "{highest}, whose Lease has replaced it; an operator's `sipctl site reset-fence {site}` lets it in again"
+                "{highest}, whose Lease is newer; if the refused Lease is the right one, because the site's API server was restored, an operator runs `sipctl site reset-fence {site}`"
             )));
         }
         let heard = *self.heard.get_or_insert(now);
         let quiet = now.duration_since(heard).unwrap_or_default();
         if self.current.is_some() || quiet < KEEPALIVE {
             return Err(superseded(format!(
-                "{highest}, which may still be alive; another Lease is let in when it has been silent for {} s",
+                "{highest}, which may still run; the scheduler accepts another Lease when {highest} has sent nothing for {} s",
                 KEEPALIVE.as_secs()
             )));
         }
         if retired.len() >= RETIRED {
             return Err(superseded(format!(
-                "{highest}: {RETIRED} Leases were replaced before it, and no more are remembered; an operator's `sipctl site reset-fence {site}` forgets them and lets it in"
+                "{highest}; {RETIRED} earlier Leases are remembered, which is the limit: an operator runs `sipctl site reset-fence {site}`"
             )));
         }
         let mut retired = retired.clone();

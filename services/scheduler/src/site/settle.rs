@@ -8,11 +8,11 @@ use std::{
 use ::placement::{ClusterName, Domain, HostId, LabelKey, LabelValue, MemberState, Replaces, Role, RoleName};
 
 use super::{
+    changed_addresses::{self, lacks, left_behind},
+    claims_of_lost_ledger::{self, Promise},
+    completed_releases::is_freed,
     conflicts::conflicts,
     failures,
-    freed::is_freed,
-    moved::{self, lacks, left_behind},
-    promises::{self, Promise},
     view::View,
 };
 use crate::{
@@ -27,7 +27,7 @@ pub const MISSING_UID: &str = "absent";
 /// places of hosts that have moved it has added, which are `most_places` at most.
 pub(super) fn settle(view: View<'_>, record: &mut Record, now: SystemTime, most_places: usize) -> usize {
     let mut places = follow_recreated_hosts(view, record, most_places);
-    places += moved::follow_moved_hosts(view, record, most_places - places);
+    places += changed_addresses::follow_moved_hosts(view, record, most_places - places);
     if !view.existence.is_of_predecessor(record) {
         take_over_promises(view, record);
         adopt(view, record);
@@ -66,7 +66,7 @@ fn is_free(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &mut Memb
     let observed = host.map(|host| {
         let mut mark = view.positions.mark(host.release_mark());
         // Statuses are written before hosts are: a release that is lost would be in it.
-        let is_claimed = |observed| promises::claims_host(observed, id);
+        let is_claimed = |observed| claims_of_lost_ledger::claims_host(observed, id);
         mark.lost = mark.lost && !view.existence.get(cluster).is_some_and(is_claimed);
         (mark, host.labels_for(cluster))
     });

@@ -7,14 +7,14 @@ use ::placement::{ClusterName, Holder, HostId, HostName, Policy, SipLabels};
 use super::{
     changes::{Changed, Cursor},
     claims::{Claims, Replaced},
-    existence::Existence,
+    claims_of_lost_ledger::{Known, Promises},
+    cluster_existence::Existence,
     inventory::Inventory,
     limits::Limits,
     lines::Lines,
     marks::Marks,
     notes::Notes,
     positions::{Histories, Positions},
-    promises::{Known, Promises},
     session::{SessionId, Sessions},
     view::View,
 };

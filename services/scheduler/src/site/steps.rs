@@ -15,8 +15,8 @@ use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 use ::placement::{ClusterName, HostId, MemberState, Withheld};
 
 use super::{
+    cluster_existence::is_older,
     decide::{is_due, report, withheld},
-    existence::is_older,
     staging::{Author, step_entry},
     state::Site,
 };

@@ -3,7 +3,8 @@
 use ::placement::HostId;
 
 use super::{
-    claims::Claims, existence::Existence, inventory::Inventory, positions::Positions, promises::Promises,
+    claims::Claims, claims_of_lost_ledger::Promises, cluster_existence::Existence, inventory::Inventory,
+    positions::Positions,
 };
 use crate::observed::Host;
 

@@ -1,13 +1,5 @@
 //! What `--help` prints below the options of a command: exit codes and examples.
 
-pub(super) const KUBECONFIG_HELP: &str = "\
-Reads the status of the SIPCluster with the kubeconfig of kubectl. The result holds no secret; it needs kubectl's plugin kubelogin
-(`kubectl oidc-login`), which opens a browser and asks the cluster's identity provider.
-
-Exit code: 0, or 2 when the cluster has no identity provider or no address.
-
-  sipctl kubeconfig bank/payments --certificate-authority ca.crt > payments.yaml";
-
 pub(super) const PLAN_HELP: &str = "\
 Reads BareMetalHosts, SIPClusters and the Secrets that networkData names; other objects are skipped with a note.
 The command calls no server and changes nothing.
@@ -16,77 +8,10 @@ Exit code: 0 when every cluster is placed, 2 when one is refused, partial or inv
 
   kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl plan -f -";
 
-pub(super) const ADOPT_HELP: &str = "\
-Reads the site with the kubeconfig of kubectl, or files. Nothing changes: the scheduler adopts hosts once the agents run.
-
-Exit code: 0 when every labelled host is kept and nothing else changes, 2 when there is a conflict, 1 when the site or the
-files cannot be read.
-
-  sipctl adopt --dry-run
-  kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl adopt --dry-run -f -";
-
-pub(super) const REHEARSE_HELP: &str = "\
-Loads the export in memory as a scheduler would, and reads the site with the kubeconfig of kubectl, or files. Nothing changes.
-The log of decisions may have any size: it is read entry by entry. The rest may have 1 GiB.
-
-Exit code: 0 when no claim would be lost or changed, 2 when there is a conflict or the export is damaged, 1 when the export, the
-site or the files cannot be read.
-
-  sipctl ledger rehearse ledger.export --site site-a
-  kubectl get baremetalhosts,sipclusters -A -o yaml | sipctl ledger rehearse ledger.export --site site-a -f -";
-
 pub(super) const LOSE_HELP: &str = "\
-Members are the hosts that labels and status.placement name; releasing hosts do not count.
+Members are the hosts that labels and status.placement name; releasing hosts do not count. With --planned, members are the hosts that
+each cluster has once `sipctl plan` for the same input has been carried out.
 
 Exit code: 0 when every role keeps more than half of its members, 2 when one does not, 1 when the input cannot be read.
 
   kubectl get baremetalhosts,sipclusters -A -o yaml | sipctl lose vino.airshipit.org/rack=r006 -f -";
-
-pub(super) const OVERRIDE_HELP: &str = "\
-Prints what it will change first; with --dry-run it stops there.
-
-Exit code: 0 when it is done, 2 when the scheduler refuses it, 1 when the scheduler cannot be reached.
-
-docs/install.md, \"Commands of an operator\", has a complete example.";
-
-/// The help of a command that writes a host, with an example of it.
-macro_rules! host_help {
-    ($example:literal) => {
-        concat!(
-            "\
-Prints what it will change first; with --dry-run it stops there. It writes to the host's API server by the kubeconfig of kubectl.
-
-Exit code: 0 when the host is as requested, 2 when it is refused, 1 when the API server cannot be reached.
-
-  ",
-            $example
-        )
-    };
-}
-
-/// The help of a command that writes a host or a policy, with the name of the command.
-macro_rules! domain_help {
-    ($command:literal) => {
-        concat!(
-            "\
-Prints what it will change first; with --dry-run it stops there. A host is annotated on its site's API server; a domain
-is written into the site's policy, which a running scheduler reloads by itself.
-
-Exit code: 0 when the host or policy is as requested, 2 when it is refused, 1 when the API server or the file cannot be reached.
-
-  sipctl ",
-            $command,
-            " metal/r001-h0002\n  sipctl ",
-            $command,
-            " vino.airshipit.org/rack=r006 --policy-configmap sip-system/sip-policies"
-        )
-    };
-}
-
-pub(super) const CORDON_HELP: &str = domain_help!("cordon");
-pub(super) const UNCORDON_HELP: &str = domain_help!("uncordon");
-pub(super) const REPLACE_HELP: &str =
-    host_help!("sipctl replace metal/r001-h0002\n  sipctl replace metal/r001-h0002 --undo");
-pub(super) const MARK_FAILED_HELP: &str =
-    host_help!("sipctl mark-failed metal/r001-h0002\n  sipctl mark-failed metal/r001-h0002 --undo");
-pub(super) const CONFIRM_RELEASE_HELP: &str = host_help!("sipctl confirm-release metal/r001-h0002 --dry-run");

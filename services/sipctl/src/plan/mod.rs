@@ -82,53 +82,126 @@ impl Plan {
 pub fn plan(input: &Input) -> Plan {
     let (mut site, holdings) = read(input);
     let mut clusters = Vec::new();
-    let mut turns = Vec::new();
     for declared in input.clusters.values() {
-        let members = holdings.members(&declared.name);
         let remarks = || remarks::collect(input, declared, &holdings, &Decision::default());
-        match &declared.request {
+        let report = match &declared.request {
             _ if declared.deleting => {
-                for member in members {
-                    let (host, role) = (&member.host, &member.role);
-                    hold(&mut site, &declared.name, host, role, MemberState::Releasing);
-                }
-                let whole = report::released_whole(&declared.name, &declared.roles, members, remarks());
-                clusters.push(planned(input, declared, whole));
+                let members = holdings.members(&declared.name);
+                report::released_whole(&declared.name, &declared.roles, members, remarks())
             }
-            Err(rule) => {
-                let invalid = report::invalid(&declared.name, &one_line(rule, SHOWN), remarks());
-                clusters.push(planned(input, declared, invalid));
-            }
-            Ok(request) => {
-                let request = checkable(input, request);
-                turns.push((
-                    Priority::new(&site, &request, members, declared.created),
-                    declared,
-                    request,
-                ));
-            }
-        }
+            Err(rule) => report::invalid(&declared.name, &one_line(rule, SHOWN), remarks()),
+            Ok(_) => continue,
+        };
+        clusters.push(planned(input, declared, report));
     }
-    turns.sort_by(|(a, _, _), (b, _, _)| a.cmp(b));
-    for (_, declared, request) in &turns {
-        release_surplus(&mut site, request, holdings.members(&declared.name));
-    }
-    for (_, declared, request) in turns {
-        let members = holdings.members(&declared.name);
-        let decision = decide(&site, &request, members);
-        let remarks = remarks::collect(input, declared, &holdings, &decision);
-        let report = report::cluster(&declared.name, &request.roles, &decision, remarks);
+    decide_each(input, &mut site, &holdings, |site, turn| {
+        let Decided {
+            declared,
+            request,
+            members: _,
+            decision,
+        } = turn;
+        let remarks = remarks::collect(input, declared, &holdings, decision);
+        let report = report::cluster(&declared.name, &request.roles, decision, remarks);
         let mut planned = planned(input, declared, report);
-        planned.grid.explain(&site, &request, &planned.report);
+        planned.grid.explain(site, request, &planned.report);
         clusters.push(planned);
-        record(&mut site, &declared.name, members, &decision);
-    }
+    });
     clusters.sort_by(|a, b| a.report.cluster.cmp(&b.report.cluster));
     Plan { clusters }
 }
 
+/// The decision about one cluster.
+struct Decided<'a> {
+    declared: &'a Declared,
+    request: &'a Request,
+    members: &'a [Member],
+    decision: &'a Decision,
+}
+
+/// Decides the clusters that are valid and not being deleted, one after the other. `decided` gets each decision with the site as it was made
+/// on.
+fn decide_each(
+    input: &Input,
+    site: &mut Site,
+    holdings: &Holdings,
+    mut decided: impl FnMut(&Site, &Decided<'_>),
+) {
+    let mut turns = Vec::new();
+    for declared in input.clusters.values() {
+        let members = holdings.members(&declared.name);
+        if declared.deleting {
+            for Member { host, role, .. } in members {
+                hold(site, &declared.name, host, role, MemberState::Releasing);
+            }
+        } else if let Ok(request) = &declared.request {
+            let request = checkable(input, request);
+            let priority = Priority::new(site, &request, members, declared.created);
+            turns.push((priority, declared, request));
+        }
+    }
+    turns.sort_by(|(a, _, _), (b, _, _)| a.cmp(b));
+    for (_, declared, request) in &turns {
+        release_surplus(site, request, holdings.members(&declared.name));
+    }
+    for (_, declared, request) in &turns {
+        let members = holdings.members(&declared.name);
+        let decision = decide(site, request, members);
+        let turn = Decided {
+            declared,
+            request,
+            members,
+            decision: &decision,
+        };
+        decided(site, &turn);
+        record(site, &declared.name, members, &decision);
+    }
+}
+
+/// The site of an input, and the members that each cluster has once the plan is carried out: all of them bound. An invalid `SIPCluster`
+/// keeps what it has.
+pub(crate) fn carried_out(input: &Input) -> (Site, BTreeMap<ClusterName, Vec<Member>>) {
+    let (mut site, holdings) = read(input);
+    let mut after = BTreeMap::new();
+    decide_each(input, &mut site, &holdings, |_, turn| {
+        after.insert(
+            turn.declared.name.clone(),
+            members_after(turn.members, turn.decision),
+        );
+    });
+    let mut all = holdings.into_members();
+    for declared in input.clusters.values().filter(|declared| declared.deleting) {
+        all.remove(&declared.name);
+    }
+    all.extend(after);
+    (site, all)
+}
+
+fn members_after(members: &[Member], decision: &Decision) -> Vec<Member> {
+    let is_released = |member: &&Member| decision.release.iter().any(|gone| gone.host == member.host);
+    let stay = members
+        .iter()
+        .filter(|member| member.is_live() && !is_released(member));
+    let stay = stay.map(|member| Member {
+        state: MemberState::Bound,
+        requested: false,
+        ..member.clone()
+    });
+    let taken = decision.take.iter().map(|taken| Member {
+        host: taken.host.clone(),
+        role: taken.role.clone(),
+        state: MemberState::Bound,
+        requested: false,
+        domain: None,
+        failed: None,
+        replaces: taken.replaces.clone(),
+    });
+    stay.chain(taken).collect()
+}
+
 /// Hosts whose labels make them nobody's.
-pub(crate) fn strays(input: &Input) -> Vec<report::Remark> {
+#[must_use]
+pub fn strays(input: &Input) -> Vec<report::Remark> {
     let (_, holdings) = read(input);
     holdings.strays.iter().map(remarks::about_stray).collect()
 }

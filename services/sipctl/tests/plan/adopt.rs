@@ -1,8 +1,8 @@
 //! `sipctl adopt --dry-run`, on files.
 
 use placement::{Namespace, Policy};
-use sipctl::adopt::{Adoption, adoption};
 use sipctl::input::{Input, documents};
+use sipctl::region::adopt::{Adoption, adoption};
 
 fn host(name: &str, rack: &str, labels: &str) -> String {
     format!(

@@ -44,6 +44,44 @@ fn a_rack_outage_names_clusters_that_lose_quorum() {
     assert!(text(&bad.stderr).contains("KEY=VALUE"), "{bad:?}");
 }
 
+#[test]
+fn a_plan_can_be_asked_what_a_rack_would_cost() {
+    let objects = [
+        host("a", "r1").member_of("has", "ControlPlane"),
+        host("b", "r2"),
+        host("c", "r3"),
+        host("d", "r3").member_of("goes", "ControlPlane"),
+        cluster("has", &[("ControlPlane", 3)]),
+        cluster("goes", &[("ControlPlane", 1)]).set("/metadata/deletionTimestamp", "2026-01-01T00:00:00Z"),
+        cluster("refused", &[("ControlPlane", 3)]),
+    ];
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+    let files = directory(&[("all.json", &list)]);
+    let path = files.path().to_str().unwrap();
+    let lose = |domain: &str, more: &[&str]| {
+        let arguments = ["lose", domain, "-f", path, "-n", "lab", "-o", "json"];
+        let told = sipctl(&[&arguments, more].concat());
+        let mut json: Value = serde_json::from_slice(&told.stdout).unwrap();
+        (told.status.code(), json["losses"].take())
+    };
+    let loses = |cluster: &str, members: u32, majority: bool| json!([{"cluster": cluster, "role": "ControlPlane", "members": members, "failed": 0, "lost": 1, "losesMajority": majority}]);
+
+    assert_eq!(
+        lose("example.org/rack=r1", &[]),
+        (Some(2), loses("lab/has", 1, true))
+    );
+    // It has three hosts then.
+    let planned = ["--planned"];
+    for rack in ["r1", "r2", "r3"] {
+        let domain = format!("example.org/rack={rack}");
+        assert_eq!(
+            lose(&domain, &planned),
+            (Some(0), loses("lab/has", 3, false)),
+            "{rack}"
+        );
+    }
+}
+
 /// What `sipctl lose` says of the rack r2, and its exit code.
 fn lost(objects: &[Value]) -> (Option<i32>, Value) {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();

@@ -9,8 +9,8 @@ use std::{
 use cluster_agent::{
     inventory::ObservedHost,
     reconcile::{
-        assessment::assess,
-        host_action::{HostAction, Verb},
+        host_writes::{HostAction, Verb},
+        label_or_release::assess,
     },
 };
 use kit::placement::{ClusterId, ObjectKey};

@@ -152,7 +152,7 @@ async fn sipctl_resets_a_sites_fence_and_is_logged() {
     assert_eq!(dry.0, 0, "{dry:?}");
     assert!(
         dry.1
-            .contains("Site fenced: an agent reports it at present, and is cut off."),
+            .contains("Site fenced: an agent reports it at present, and will be fenced."),
         "{dry:?}"
     );
     assert!(dry.1.contains("Nothing was changed"), "{dry:?}");

@@ -78,7 +78,7 @@ pub(super) fn state(kind: ScaledKind, replicas: u32, hosts: &Hosts) -> State {
     match waiting.or(leaving) {
         Some(why) => State::Waiting(why),
         None if odd => State::Even(format!(
-            "count.active is {active}, and a {kind} has an odd number of replicas: it keeps {replicas}"
+            "count.active is {active}, but a {kind} must have an odd number of replicas: it keeps {replicas}"
         )),
         None if goal == Some(replicas) => State::InStep,
         None => State::Waiting(format!("it has {replicas} replicas for {active} hosts")),
@@ -114,7 +114,7 @@ fn why_not_lower(kind: ScaledKind, goal: u32, hosts: &Hosts) -> Option<String> {
     let is_control_plane = matches!(kind, ScaledKind::KubeadmControlPlane);
     (is_control_plane && goal < hosts.used).then(|| {
         format!(
-            "{} hosts that stay are in use, and a control plane is not set below that: scale it down yourself, or raise count.active",
+            "{} hosts that stay are in use, and the agent does not scale a control plane below that number: scale it down yourself, or raise count.active",
             hosts.used
         )
     })
@@ -288,7 +288,7 @@ mod tests {
                 3,
                 hosts(4, 4, 4, 3),
                 State::Even(
-                    "count.active is 4, and a KubeadmControlPlane has an odd number of replicas: it keeps 3"
+                    "count.active is 4, but a KubeadmControlPlane must have an odd number of replicas: it keeps 3"
                         .to_owned(),
                 ),
             ),
@@ -297,7 +297,7 @@ mod tests {
                 3,
                 hosts(0, 0, 0, 0),
                 State::Even(
-                    "count.active is 0, and a KubeadmControlPlane has an odd number of replicas: it keeps 3"
+                    "count.active is 0, but a KubeadmControlPlane must have an odd number of replicas: it keeps 3"
                         .to_owned(),
                 ),
             ),

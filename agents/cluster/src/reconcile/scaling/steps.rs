@@ -168,7 +168,7 @@ fn scale(
         (Some(to), Some(owner)) => Some((
             Reason::OwnedByOthers,
             format!(
-                "spec.replicas is {replicas} and would be {to}, but is set by {owner}: leave it out there, or here"
+                "spec.replicas is {replicas} and should be {to}, but {owner} sets it: remove spec.replicas from what {owner} applies, or remove this object from spec.clusterAPI.replicas of the SIPCluster"
             ),
         )),
         _ => None,
@@ -256,7 +256,7 @@ fn leaving(scaled: &Scaled, member: &Member, holding: &Holding, hosts: &mut Host
     if !surplus {
         let reason = member.release_reason().unwrap_or("released");
         hosts.others.push(format!(
-            "{host} leaves ({reason}), and its Machine {machine} is there: scaling down would delete another one"
+            "replicas are not lowered: {host} leaves ({reason}) and Machine {machine} is still on it, so Cluster API could delete another Machine; delete {machine}"
         ));
     } else if machine.owner() != Some(&scaled) {
         hosts.unmarked.push(format!(
@@ -268,7 +268,7 @@ fn leaving(scaled: &Scaled, member: &Member, holding: &Holding, hosts: &mut Host
         ));
     } else {
         hosts.unmarked.push(format!(
-            "Machine {machine} on surplus host {host} is not the first that Cluster API deletes yet"
+            "waiting for the annotation cluster.x-k8s.io/delete-machine on Machine {machine} of surplus host {host}"
         ));
     }
 }

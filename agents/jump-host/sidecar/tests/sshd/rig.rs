@@ -18,9 +18,9 @@ use jump_host_sidecar::files::Files;
 use k8s_openapi::ByteString;
 use render::jump_host::{
     Plan, PowerService,
+    authorized_keys::{Authority, AuthorizedKey},
     files::SSHD_CONFIG,
     host_keys::{HostKeys, OWN, is_host_key},
-    login_keys::{Authority, AuthorizedKey},
     node_keys::NodeKeys,
     nodes::Node,
 };

@@ -8,8 +8,8 @@ use std::process::Command;
 use api::{Cluster, SIPCluster};
 use k8s_openapi::ByteString;
 
+use crate::jump_host::authorized_keys::{Authority, AuthorizedKey};
 use crate::jump_host::host_keys::HostKeys;
-use crate::jump_host::login_keys::{Authority, AuthorizedKey};
 use crate::jump_host::nodes::Node;
 use crate::jump_host::{Objects, Plan, PowerService};
 

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 
 use super::fixtures::{KEY, Scene, ssh_reads, sshd_reads, value};
+use crate::jump_host::authorized_keys::{Authority, AuthorizedKey};
 use crate::jump_host::files::{SSH_CONFIG, SSHD_CONFIG};
-use crate::jump_host::login_keys::{Authority, AuthorizedKey};
 use crate::jump_host::nodes::Node;
 
 fn cases() -> u32 {

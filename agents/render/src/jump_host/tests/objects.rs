@@ -89,7 +89,7 @@ fn only_the_sidecar_can_ask_the_api_server() {
             .collect::<Vec<_>>(),
         ["follow-keys"]
     );
-    // Its token for the power service is for nobody else.
+    // Its token for PowerService is for nobody else.
     let sshd = mounts(&pod.containers[0]);
     assert!(sshd.contains(&"/var/run/secrets/sip/power"), "{sshd:?}");
     let volumes = pod.volumes.unwrap();

@@ -20,6 +20,8 @@ pub(super) struct Transcript {
 pub(super) enum Kind {
     /// `make demo`.
     Demo,
+    /// `make plan`.
+    Plan,
     /// `make` with targets.
     Make(Vec<String>),
     /// `cargo` with arguments.
@@ -73,6 +75,7 @@ pub(super) fn kind(command: &str) -> Option<Kind> {
     let arguments: Vec<String> = words.collect();
     Some(match &*program {
         "make" if arguments == ["demo"] => Kind::Demo,
+        "make" if arguments == ["plan"] => Kind::Plan,
         "make" => Kind::Make(arguments),
         "cargo" => Kind::Cargo(arguments),
         "kubectl" | "grpcurl" | "sipctl" => Kind::Site,
@@ -107,6 +110,7 @@ fn a_command_is_known_by_its_program() {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let cases = [
         ("make demo", Kind::Demo),
+        ("make plan", Kind::Plan),
         ("make", Kind::Make(words(&[]))),
         (
             "A=1 B='2 3' cargo test -p \\\n x",

@@ -6,6 +6,7 @@
 //! | command | how it is held |
 //! |---|---|
 //! | `make demo` | its program is run, and the output compared |
+//! | `make plan` | it is run, and the output compared |
 //! | `make`, `cargo` | targets, packages and programs exist |
 //! | `kubectl`, `grpcurl`, `sipctl` | run in a site like the demonstration's, in the order of the document; must succeed; output compared |
 //!
@@ -20,7 +21,10 @@ use std::process::{Command, Stdio};
 
 use sandbox::programs;
 
-use crate::{markdown, repository::assert_none};
+use crate::{
+    markdown,
+    repository::{assert_none, root},
+};
 use console::{Kind, Transcript};
 
 fn all() -> Vec<Transcript> {
@@ -40,6 +44,7 @@ fn every_target_package_and_program_in_a_document_exists() {
         .filter_map(|shown| {
             let fault = match console::kind(&shown.command)? {
                 Kind::Demo => names::make(&["demo".to_owned()]),
+                Kind::Plan => names::make(&["plan".to_owned()]),
                 Kind::Make(targets) => names::make(&targets),
                 Kind::Cargo(arguments) => known.cargo(&arguments),
                 Kind::Site => None,
@@ -52,16 +57,44 @@ fn every_target_package_and_program_in_a_document_exists() {
     assert_none(&findings);
 }
 
+/// The commands of a kind that documents show with their output: at least one.
+fn shown_with_output(kind: &Kind) -> Vec<Transcript> {
+    let mut shown = all();
+    shown.retain(|shown| console::kind(&shown.command).as_ref() == Some(kind) && !shown.output.is_empty());
+    assert!(
+        !shown.is_empty(),
+        "no document shows what a command of {kind:?} prints"
+    );
+    shown
+}
+
+#[test]
+fn a_plan_from_files_prints_what_documents_show() {
+    let run = Command::new("make")
+        .arg("plan")
+        // This test may run under make, whose flags are not for this one.
+        .env_remove("MAKEFLAGS")
+        .env_remove("MAKELEVEL")
+        .stdin(Stdio::null())
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&run.stdout);
+    let errors = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{printed}\n{errors}");
+
+    let shown = shown_with_output(&Kind::Plan);
+    let findings: Vec<String> = shown
+        .iter()
+        .filter_map(|shown| output::difference(shown, &printed))
+        .collect();
+
+    assert_none(&findings);
+}
+
 #[test]
 fn the_demonstration_prints_what_documents_show_of_it() {
-    let demonstrations: Vec<Transcript> = all()
-        .into_iter()
-        .filter(|shown| console::kind(&shown.command) == Some(Kind::Demo) && !shown.output.is_empty())
-        .collect();
-    assert!(
-        !demonstrations.is_empty(),
-        "no document shows what `make demo` prints"
-    );
+    let demonstrations = shown_with_output(&Kind::Demo);
     let run = Command::new(programs::path("sip-sandbox").unwrap())
         .arg("demo")
         .stdin(Stdio::null())

@@ -8,6 +8,7 @@ mod lists;
 mod matrix;
 mod proxy;
 mod rules;
+mod shares;
 
 pub(crate) use call::Call;
 pub(crate) use cells::{Faulty, double_labels};

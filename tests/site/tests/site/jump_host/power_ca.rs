@@ -1,4 +1,4 @@
-//! The CA of the power service, which the agent gives to jump hosts: without it the command `host` works on none.
+//! The CA of `PowerService`, which the agent gives to jump hosts: without it the command `host` works on none.
 
 use std::{fs, mem, time::Duration};
 

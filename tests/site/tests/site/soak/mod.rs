@@ -18,8 +18,8 @@ use kube::{
 };
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use sandbox::{
+    invariants,
     inventory::{FLAVOR, Host},
-    promises,
     region::HOSTS_NAMESPACE,
     sip_clusters::{self, CLUSTER_NAME},
     wait,
@@ -115,7 +115,7 @@ impl Soak {
         loop {
             self.stage.start_agents_that_ended().await;
             let clusters = self.stage.clusters(SCENARIO);
-            let mut broken = promises::broken(&self.stage.site.client(), &[HOSTS_NAMESPACE])
+            let mut broken = invariants::broken(&self.stage.site.client(), &[HOSTS_NAMESPACE])
                 .await
                 .unwrap();
             let mut takes_time = false;

@@ -164,7 +164,7 @@ async fn set_up(steps: &Steps, options: &Options) -> anyhow::Result<Stage> {
 }
 
 async fn play(steps: &Steps, stage: &mut Stage) -> anyhow::Result<()> {
-    let fleet = inventory::fleet(24, 4);
+    let fleet = inventory::demonstration();
     let title = format!("{} BareMetalHosts in 4 racks", fleet.len());
     steps
         .step(&title, inventory::load(&stage.site.client(), HOSTS, &fleet))

@@ -1,0 +1,361 @@
+//! Whether the policy on consumers is in force in this site: policy and binding are there, and are those that are shipped.
+
+use std::{collections::BTreeSet, convert::Infallible, pin::pin};
+
+use futures::{StreamExt as _, stream};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kit::retries::watch_pauses;
+use kube::{
+    Api, Client,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event},
+    },
+};
+use serde_json::{Value, json};
+
+use super::confirmation::LateClaims;
+
+/// As it is shipped.
+const SHIPPED: &str = include_str!("../../../../deploy/policies/host-consumers.yaml");
+/// Name of the policy and of its binding.
+const NAME: &str = "sip-host-consumers";
+/// The match condition that a site changes.
+const EXEMPT: &str = "user-is-not-exempt";
+/// The label by which the API server names a namespace.
+const NAMESPACE: &str = "kubernetes.io/metadata.name";
+
+/// Why the policy is not in force.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Gap {
+    #[error("there is no ValidatingAdmissionPolicy {NAME}")]
+    NoPolicy,
+    #[error("there is no ValidatingAdmissionPolicyBinding {NAME}")]
+    NoBinding,
+    #[error("ValidatingAdmissionPolicy {NAME} is not the one of this version in {0}")]
+    OtherPolicy(&'static str),
+    #[error("ValidatingAdmissionPolicyBinding {NAME}: {0}")]
+    OtherBinding(String),
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
+}
+
+enum Observed {
+    Policy(Option<Box<ValidatingAdmissionPolicy>>),
+    Binding(Option<Box<ValidatingAdmissionPolicyBinding>>),
+    Failed(String),
+}
+
+/// Tells `LateClaims` whether the policy is in force, as long as it runs.
+///
+/// # Errors
+/// None: it goes on until it is dropped.
+pub async fn watch(
+    client: Client,
+    namespaces: BTreeSet<String>,
+    late_claims: LateClaims,
+) -> Result<(), Infallible> {
+    let policies = observe(Api::all(client.clone()), Observed::Policy);
+    let bindings = observe(Api::all(client), Observed::Binding);
+    let mut both = pin!(stream::select(policies, bindings));
+    let (mut policy, mut binding) = (None, None);
+    let mut last = None;
+    while let Some(observed) = both.next().await {
+        let found = match observed {
+            Observed::Policy(now) => {
+                policy = now;
+                None
+            }
+            Observed::Binding(now) => {
+                binding = now;
+                None
+            }
+            Observed::Failed(why) => Some(Gap::Unreadable(why)),
+        };
+        let gap = found.map_or_else(|| gap(policy.as_deref(), binding.as_deref(), &namespaces), Some);
+        late_claims.policy_is(gap.is_none());
+        if last.as_ref() != Some(&gap) {
+            match &gap {
+                None => tracing::info!("the policy on consumers of hosts is in force"),
+                Some(gap) => tracing::warn!(
+                    %gap,
+                    "the policy on consumers of hosts is not in force: releases wait for claims in flight"
+                ),
+            }
+            last = Some(gap);
+        }
+    }
+    Ok(())
+}
+
+/// The one object of the name, whenever it changes.
+fn observe<K>(
+    api: Api<K>,
+    wrap: fn(Option<Box<K>>) -> Observed,
+) -> impl futures::Stream<Item = Observed> + Send
+where
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + 'static,
+{
+    let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    let events = watcher::watcher(api, config).backoff(watch_pauses());
+    let mut listed = None;
+    events.filter_map(move |event| {
+        let observed = match event {
+            Ok(Event::Init) => {
+                listed = None;
+                None
+            }
+            Ok(Event::InitApply(object)) => {
+                listed = Some(Box::new(object));
+                None
+            }
+            Ok(Event::InitDone) => Some(wrap(listed.take())),
+            Ok(Event::Apply(object)) => Some(wrap(Some(Box::new(object)))),
+            Ok(Event::Delete(_)) => Some(wrap(None)),
+            Err(error) => Some(Observed::Failed(error.to_string())),
+        };
+        std::future::ready(observed)
+    })
+}
+
+/// What keeps the policy from being in force for all hosts in these namespaces.
+fn gap(
+    policy: Option<&ValidatingAdmissionPolicy>,
+    binding: Option<&ValidatingAdmissionPolicyBinding>,
+    namespaces: &BTreeSet<String>,
+) -> Option<Gap> {
+    let Some(policy) = policy else {
+        return Some(Gap::NoPolicy);
+    };
+    let Some(binding) = binding else {
+        return Some(Gap::NoBinding);
+    };
+    let deleted =
+        policy.metadata.deletion_timestamp.is_some() || binding.metadata.deletion_timestamp.is_some();
+    if deleted {
+        return Some(Gap::NoPolicy);
+    }
+    other_policy(policy)
+        .map(Gap::OtherPolicy)
+        .or_else(|| other_binding(binding, namespaces).map(Gap::OtherBinding))
+}
+
+/// The part in which a policy differs from the shipped one, its exceptions aside.
+fn other_policy(policy: &ValidatingAdmissionPolicy) -> Option<&'static str> {
+    let live = normal(&serde_json::to_value(policy).unwrap_or_default());
+    let shipped = shipped();
+    [
+        "failurePolicy",
+        "matchConstraints",
+        "matchConditions",
+        "paramKind",
+        "variables",
+        "validations",
+    ]
+    .into_iter()
+    .find(|part| live[part] != shipped[part])
+}
+
+/// The spec of the shipped policy.
+fn shipped() -> Value {
+    let text = SHIPPED.split("\n---\n").next().unwrap_or_default();
+    normal(&serde_saphyr::from_str::<Value>(text).unwrap_or_default())
+}
+
+/// A policy's spec with what the API server fills in, and without its exceptions.
+fn normal(policy: &Value) -> Value {
+    let mut spec = policy["spec"].clone();
+    let constraints = &mut spec["matchConstraints"];
+    for (field, value) in [
+        ("matchPolicy", json!("Equivalent")),
+        ("namespaceSelector", json!({})),
+        ("objectSelector", json!({})),
+    ] {
+        if constraints[field].is_null() {
+            constraints[field] = value;
+        }
+    }
+    for rule in constraints["resourceRules"].as_array_mut().into_iter().flatten() {
+        if rule["scope"].is_null() {
+            rule["scope"] = json!("*");
+        }
+    }
+    if let Some(conditions) = spec["matchConditions"].as_array_mut() {
+        conditions.retain(|condition| condition["name"] != EXEMPT);
+    }
+    with_single_spaces(&mut spec);
+    spec
+}
+
+/// Parsers of YAML fold the lines of an expression in different ways.
+fn with_single_spaces(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = text.split_whitespace().collect::<Vec<_>>().join(" "),
+        Value::Array(all) => all.iter_mut().for_each(with_single_spaces),
+        Value::Object(all) => all.values_mut().for_each(with_single_spaces),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Why a binding does not bind the policy to all hosts in these namespaces.
+fn other_binding(
+    binding: &ValidatingAdmissionPolicyBinding,
+    namespaces: &BTreeSet<String>,
+) -> Option<String> {
+    let spec = &binding.spec;
+    if spec.policy_name != NAME {
+        return Some(format!("spec.policyName must be {NAME}"));
+    }
+    if !spec.validation_actions.iter().any(|action| action == "Deny") {
+        return Some("spec.validationActions must contain Deny".to_owned());
+    }
+    let Some(resources) = &spec.match_resources else {
+        return None;
+    };
+    let narrowed = resources
+        .exclude_resource_rules
+        .as_ref()
+        .is_some_and(|rules| !rules.is_empty())
+        || resources
+            .resource_rules
+            .as_ref()
+            .is_some_and(|rules| !rules.is_empty())
+        || resources
+            .object_selector
+            .as_ref()
+            .is_some_and(|selector| *selector != LabelSelector::default());
+    if narrowed {
+        return Some("spec.matchResources must select hosts by namespaceSelector alone".to_owned());
+    }
+    let selector = resources.namespace_selector.clone().unwrap_or_default();
+    if selector.match_labels.is_some_and(|labels| !labels.is_empty()) {
+        return Some(format!(
+            "spec.matchResources.namespaceSelector must use {NAMESPACE} In alone"
+        ));
+    }
+    for requirement in selector.match_expressions.unwrap_or_default() {
+        if requirement.key != NAMESPACE || requirement.operator != "In" {
+            return Some(format!(
+                "spec.matchResources.namespaceSelector must use {NAMESPACE} In alone"
+            ));
+        }
+        let bound: BTreeSet<String> = requirement.values.unwrap_or_default().into_iter().collect();
+        if let Some(missing) = namespaces.iter().find(|namespace| !bound.contains(*namespace)) {
+            return Some(format!(
+                "spec.matchResources.namespaceSelector leaves out the host namespace {missing}"
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied() -> (Value, Value) {
+        let documents: Vec<Value> = SHIPPED
+            .split("\n---\n")
+            .map(|text| serde_saphyr::from_str(text).unwrap())
+            .collect();
+        let [policy, binding] = &documents[..] else {
+            panic!("{documents:?}")
+        };
+        let mut policy = policy.clone();
+        policy["spec"]["matchConstraints"]["matchPolicy"] = json!("Equivalent");
+        policy["spec"]["matchConstraints"]["namespaceSelector"] = json!({});
+        policy["spec"]["matchConstraints"]["objectSelector"] = json!({});
+        policy["spec"]["matchConstraints"]["resourceRules"][0]["scope"] = json!("*");
+        (policy, binding.clone())
+    }
+
+    fn found(change: impl FnOnce(&mut Value, &mut Value)) -> String {
+        let (mut policy, mut binding) = applied();
+        change(&mut policy, &mut binding);
+        let policy = serde_json::from_value(policy).unwrap();
+        let binding = serde_json::from_value(binding).unwrap();
+        let namespaces = BTreeSet::from(["metal".to_owned()]);
+        gap(Some(&policy), Some(&binding), &namespaces).map_or_else(String::new, |gap| gap.to_string())
+    }
+
+    #[test]
+    fn the_shipped_policy_is_in_force() {
+        assert_eq!(found(|_, _| {}), "");
+        assert_eq!(
+            found(|policy, binding| {
+                policy["spec"]["matchConditions"][0]["expression"] =
+                    json!("!(request.userInfo.username in ['root'])");
+                binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0]["values"] =
+                    json!(["metal", "more"]);
+            }),
+            "",
+            "exceptions and more namespaces are the site's own"
+        );
+        assert_eq!(
+            found(|policy, _| {
+                let expression = &mut policy["spec"]["matchConditions"][1]["expression"];
+                *expression = json!(expression.as_str().unwrap().replace(' ', "\n  "));
+            }),
+            "",
+            "another parser folds its lines otherwise"
+        );
+    }
+
+    #[test]
+    fn anything_weaker_is_a_gap() {
+        let selector = "/spec/matchResources/namespaceSelector/matchExpressions/0/values";
+        for (of_policy, pointer, value, words) in [
+            (true, "/spec/failurePolicy", json!("Ignore"), "failurePolicy"),
+            (
+                true,
+                "/spec/validations/1/expression",
+                json!("true"),
+                "validations",
+            ),
+            (
+                true,
+                "/spec/matchConditions/1/expression",
+                json!("false"),
+                "matchConditions",
+            ),
+            (
+                true,
+                "/spec/matchConstraints/objectSelector",
+                json!({"matchLabels": {"a": "b"}}),
+                "matchConstraints",
+            ),
+            (false, "/spec/validationActions", json!(["Warn"]), "Deny"),
+            (false, "/spec/policyName", json!("other"), "policyName"),
+            (
+                false,
+                selector,
+                json!(["other"]),
+                "leaves out the host namespace metal",
+            ),
+        ] {
+            let gap = found(|policy, binding| {
+                let object = if of_policy { policy } else { binding };
+                *object.pointer_mut(pointer).unwrap() = value.clone();
+            });
+            assert!(gap.contains(words), "{pointer} {value}: {gap:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_object_is_a_gap() {
+        let (policy, binding) = applied();
+        let policy: ValidatingAdmissionPolicy = serde_json::from_value(policy).unwrap();
+        let binding: ValidatingAdmissionPolicyBinding = serde_json::from_value(binding).unwrap();
+        let none = BTreeSet::new();
+        assert_eq!(gap(None, Some(&binding), &none), Some(Gap::NoPolicy));
+        assert_eq!(gap(Some(&policy), None, &none), Some(Gap::NoBinding));
+    }
+}

@@ -1,0 +1,159 @@
+//! Which passes run at once: clusters of one namespace get a share, however many there are and however long each takes.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::metrics::AgentMetrics;
+
+/// The concurrency of a controller whose passes are admitted by [`Shares`]: it has no bound, and passes that wait cost little.
+pub const UNBOUNDED: u16 = 0;
+/// Concurrent passes.
+const ALL: usize = 32;
+/// Concurrent passes over the clusters of one namespace.
+const OF_NAMESPACE: usize = 16;
+
+/// Admits passes. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Shares {
+    all: Arc<Semaphore>,
+    by_namespace: Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>,
+    waiting: Gauge,
+}
+
+/// A pass that runs. Its place is free once this is dropped.
+#[derive(Debug)]
+pub struct Admitted {
+    _of_namespace: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+/// A pass that waits, for as long as somebody waits for it.
+struct Waiting<'a>(&'a Gauge);
+
+impl<'a> Waiting<'a> {
+    fn begin(waiting: &'a Gauge) -> Self {
+        waiting.inc();
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Shares {
+    /// With all places free. How many passes wait for one is a metric of the agent.
+    #[must_use]
+    pub fn new(metrics: &AgentMetrics) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(ALL)),
+            by_namespace: Arc::default(),
+            waiting: metrics.waiting(),
+        }
+    }
+
+    /// Waits until a pass over a cluster of this namespace may run; `None` once no pass may begin any more. Of a namespace no more passes
+    /// wait for a place among all than it may have, so that others wait for its share at most.
+    pub async fn admit(&self, namespace: &str) -> Option<Admitted> {
+        let _waiting = Waiting::begin(&self.waiting);
+        let of_namespace = self.share(namespace).acquire_owned().await.ok()?;
+        let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        Some(Admitted {
+            _of_namespace: of_namespace,
+            _of_all: of_all,
+        })
+    }
+
+    /// No pass begins any more.
+    pub fn close(&self) {
+        self.all.close();
+        let by_namespace = self.by_namespace.lock().unwrap_or_else(PoisonError::into_inner);
+        for share in by_namespace.values() {
+            share.close();
+        }
+    }
+
+    fn share(&self, namespace: &str) -> Arc<Semaphore> {
+        let mut by_namespace = self.by_namespace.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = by_namespace.get(namespace) {
+            return Arc::clone(share);
+        }
+        // Nobody waits for or has a place in the others.
+        by_namespace.retain(|_, share| Arc::strong_count(share) > 1);
+        let share = Arc::new(Semaphore::new(OF_NAMESPACE));
+        by_namespace.insert(namespace.to_owned(), Arc::clone(&share));
+        share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use runtime::metrics::Metrics;
+
+    use super::*;
+
+    fn shares() -> Shares {
+        Shares::new(&AgentMetrics::registered(&Metrics::default()))
+    }
+
+    #[test]
+    fn one_namespace_leaves_places_to_others() {
+        let shares = shares();
+        let admit = |namespace: &'static str| shares.admit(namespace).now_or_never().flatten();
+        let mut greedy: Vec<_> = (0..100).filter_map(|_| admit("greedy")).collect();
+        assert_eq!(greedy.len(), OF_NAMESPACE);
+        let good = admit("good");
+        assert!(good.is_some());
+        greedy.pop();
+        assert!(admit("greedy").is_some(), "a place that is free again");
+    }
+
+    #[test]
+    fn those_that_wait_for_their_share_stand_in_nobodys_way() {
+        let shares = shares();
+        let admit = |namespace: &str| shares.admit(namespace).now_or_never().flatten();
+        let running: Vec<_> = (0..ALL)
+            .filter_map(|n| admit(if n % 2 == 0 { "a" } else { "b" }))
+            .collect();
+        assert_eq!(running.len(), ALL);
+        let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(shares.admit("a"))).collect();
+        for waiting in &mut waiting {
+            assert!(waiting.now_or_never().is_none());
+        }
+        let mut good = Box::pin(shares.admit("good"));
+        assert!((&mut good).now_or_never().is_none());
+        assert_eq!(shares.waiting.get(), 101);
+        drop(running);
+        assert!((&mut good).now_or_never().flatten().is_some());
+        drop((good, waiting));
+        assert_eq!(shares.waiting.get(), 0);
+    }
+
+    #[test]
+    fn no_pass_begins_after_the_end() {
+        let shares = shares();
+        let running: Vec<_> = (0..OF_NAMESPACE)
+            .filter_map(|_| shares.admit("a").now_or_never().flatten())
+            .collect();
+        let mut waiting = Box::pin(shares.admit("a"));
+        assert!((&mut waiting).now_or_never().is_none());
+        shares.close();
+        assert!(waiting.now_or_never().is_some_and(|admitted| admitted.is_none()));
+        assert!(
+            shares
+                .admit("b")
+                .now_or_never()
+                .is_some_and(|admitted| admitted.is_none())
+        );
+        drop(running);
+    }
+}

@@ -1,0 +1,219 @@
+//! Whether any pod of a cluster's load balancers may still route to hosts that leave. Hosts are released on this evidence, so what is
+//! not known counts as routing.
+//!
+//! Every pod that belongs to the cluster is asked, whichever load balancer it is of: of one that the spec asks for, of one
+//! that it no longer names, and of one whose changes are refused. So is every configuration that a pod may start with, and every Deployment
+//! that starts pods with what the Airship SIP operator made.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use api::{Drained, MemberState, Placement, conditions::ready::PROGRESSING};
+use futures::{FutureExt as _, StreamExt as _, stream};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kit::{
+    apply,
+    load_balancers::{belongs_to, selector},
+    service::{Drain, Observed, Problem, Stores, revision},
+};
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
+
+use crate::{
+    configurations,
+    pod_config::{self, Follows},
+    pod_routing::{Desired, Routing, routing},
+    sip_deployments,
+    waits::Waits,
+};
+
+/// Where the evidence comes from.
+#[derive(Clone, Copy)]
+pub(crate) struct Evidence<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) stores: &'a Stores,
+    pub(crate) waits: &'a Waits,
+    /// Whether load balancers are rendered with a sidecar.
+    pub(crate) have_sidecars: bool,
+}
+
+/// Observes whether the hosts that leave may be released. The configurations of `desired` are on the API server, and every load
+/// balancer that is not in it has been deleted or could not be changed.
+pub(crate) async fn drain(
+    evidence: Evidence<'_>,
+    observed: &Observed<'_>,
+    desired: &[(String, String)],
+) -> Drain {
+    let known = observed.drained();
+    let Evidence { stores, waits, .. } = evidence;
+    let goal = observed.placement().and_then(goal);
+    let Some(goal) = goal.filter(|goal| Some(*goal) != known) else {
+        waits.end(observed.object());
+        return Drain::unchanged(known);
+    };
+    let waited = waits.waited(&stores.clusters, observed.object(), goal, Instant::now());
+    let configurations = desired.iter();
+    let desired = Desired {
+        configurations: configurations
+            .map(|(name, digest)| (name.as_str(), digest.as_str()))
+            .collect(),
+        have_sidecars: evidence.have_sidecars,
+    };
+    match blocker(evidence, observed, goal, &desired).await {
+        None => Drain::unchanged(Some(goal)),
+        Some(Blocker { why, forbidden }) => Drain {
+            forbidden,
+            ..blocked(known, &why, waited)
+        },
+    }
+}
+
+/// The hosts that leave wait; that is reported when it takes longer than usual.
+fn blocked(known: Option<Drained>, why: &str, waited: Duration) -> Drain {
+    let slow = waited >= pod_config::SLOW;
+    Drain {
+        drained: known,
+        problem: slow.then(|| Problem::new(PROGRESSING, format!("hosts are not released: {why}"))),
+        requeue: Some(pod_config::pause(waited)),
+        ..Drain::default()
+    }
+}
+
+/// Why hosts that leave cannot be released yet.
+struct Blocker {
+    /// For people.
+    why: String,
+    /// The API server refuses to list pods or configurations.
+    forbidden: bool,
+}
+
+impl Blocker {
+    fn routes(why: String) -> Self {
+        Self {
+            why,
+            forbidden: false,
+        }
+    }
+
+    fn unlisted(what: &str, error: &kube::Error) -> Self {
+        Self {
+            why: format!("its {what} cannot be listed: {}", apply::reason(error)),
+            forbidden: apply::code(error) == Some(403),
+        }
+    }
+}
+
+async fn blocker(
+    Evidence { client, stores, .. }: Evidence<'_>,
+    observed: &Observed<'_>,
+    goal: Drained,
+    desired: &Desired<'_>,
+) -> Option<Blocker> {
+    let (namespace, name) = (observed.namespace(), observed.object().name_any());
+    // The watch shows cheaply that it is too early. Only a list that the API server makes now shows that it is time: the watch may
+    // be behind, or have shown nothing yet.
+    if let Some(why) = routing_pod(&stores.pods.within(&namespace), &name, desired).await {
+        return Some(Blocker::routes(why));
+    }
+    let own = ListParams::default().labels(&selector());
+    // Configurations first: what starts after this list does not read one that is older.
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
+    match maps.list_metadata(&own).await {
+        Ok(listed) => {
+            if let Some(why) = configurations::older(&listed.items, &name, goal) {
+                return Some(Blocker::routes(why));
+            }
+        }
+        Err(error) => return Some(Blocker::unlisted("configurations", &error)),
+    }
+    // Before the pods too: one that is gone by then starts no pod that the list does not have.
+    match sip_deployments::first(client, &namespace, &name).await {
+        Ok(None) => {}
+        Ok(Some(why)) => return Some(Blocker::routes(why)),
+        Err(error) => return Some(Blocker::unlisted("Deployments", &error)),
+    }
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let listed = match pods.list(&own).await {
+        Ok(listed) => listed.items.into_iter().map(Arc::new).collect::<Vec<_>>(),
+        Err(error) => return Some(Blocker::unlisted("pods", &error)),
+    };
+    routing_pod(&listed, &name, desired).await.map(Blocker::routes)
+}
+
+/// The value of `status.drained` once no pod routes to the hosts that leave; `None` while none leaves.
+fn goal(held: &Placement) -> Option<Drained> {
+    let leaves = |member: &api::Member| member.state == MemberState::Releasing;
+    let leave = held.former_release.is_some() || held.members.iter().any(leaves);
+    leave.then(|| Drained {
+        epoch: held.epoch,
+        revision: revision(held),
+    })
+}
+
+/// The first of the cluster's pods that may route to hosts that leave, and why; for people.
+async fn routing_pod(pods: &[Arc<Pod>], cluster: &str, desired: &Desired<'_>) -> Option<String> {
+    let own = pods.iter().filter(|pod| belongs_to(&***pod, cluster));
+    let mut asked = Vec::new();
+    for pod in own {
+        match routing(pod, desired) {
+            Routing::None => {}
+            Routing::Some(why) => return Some(why),
+            Routing::Ask(digest) => asked.push(pod_config::follows_one(Arc::clone(pod), digest).boxed()),
+            Routing::AskDown(digest) => asked.push(pod_config::starts_with(Arc::clone(pod), digest).boxed()),
+        }
+    }
+    // Whoever may make pods decides how many have these labels; the first that does not confirm decides.
+    let mut answers = stream::iter(asked).buffered(pod_config::AT_ONCE);
+    while let Some(answer) = answers.next().await {
+        if let Follows::Not { pod, failed } = answer {
+            let failed = failed.map_or_else(String::new, |words| format!(": {words}"));
+            return Some(format!(
+                "pod {pod} has not confirmed that it runs the newest configuration{failed}"
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_release_that_members_do_not_show_is_drained() {
+        let member = json!({
+            "namespace": "metal", "name": "h1", "uid": "again", "role": "Worker", "state": "Bound", "revision": 5,
+        });
+        let held = |former: Value| {
+            let held = json!({
+                "epoch": 1, "revision": 9, "generation": 1, "members": [member], "formerRelease": former,
+            });
+            serde_json::from_value::<Placement>(held).unwrap()
+        };
+        assert_eq!(goal(&held(json!(null))), None);
+        let drained = Drained {
+            epoch: 1,
+            revision: 7,
+        };
+        assert_eq!(goal(&held(json!(7))), Some(drained));
+    }
+
+    #[test]
+    fn hosts_that_wait_long_are_reported() {
+        let known = Some(Drained {
+            epoch: 1,
+            revision: 2,
+        });
+        let soon = blocked(known, "pod x still runs", Duration::from_secs(1));
+        assert_eq!((soon.drained, soon.problem), (known, None));
+        let long = blocked(known, "pod x still runs", Duration::from_mins(1));
+        assert_eq!(
+            long.problem.unwrap().message,
+            "hosts are not released: pod x still runs"
+        );
+        assert!(long.requeue > soon.requeue);
+    }
+}

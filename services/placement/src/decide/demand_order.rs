@@ -1,0 +1,128 @@
+//! What comes first where not everything can be had: replacements of the lost, then one move, then growth.
+
+use super::demand::Demand;
+use super::network::{Layout, used_offer};
+use super::role_needs::Gate;
+use super::solution::{Choice, Found, Solution};
+
+/// Sends what is demanded: replacements of the lost first, in the order of role names; then one of the moves that are
+/// demanded, that of the first role in which one can be made; then growth, in the order of role names.
+pub(crate) fn find_hosts(demands: Vec<Demand>, levels: usize) -> Solution {
+    let roles = demands.iter().enumerate().filter(|(_, demand)| demand.moves);
+    let roles: Vec<usize> = roles.map(|(role, _)| role).collect();
+    let Some(first) = roles.first() else {
+        return Sent::lost(demands, levels).grow(levels);
+    };
+    let lost = Sent::lost(only_move_of(&demands, *first), levels);
+    let moved = roles
+        .iter()
+        .find_map(|role| lost.moved(only_move_of(&demands, *role), *role, levels));
+    let solution = moved.unwrap_or(lost).grow(levels);
+    Solution {
+        with_moves: Some(demands),
+        ..solution
+    }
+}
+
+/// Whether everything is found if this role's move is the one that is made, or its move cannot be made.
+pub(crate) fn fits_with_move_of(demands: &[Demand], role: usize, levels: usize) -> bool {
+    let demands = only_move_of(demands, role);
+    let lost = Sent::lost(demands.clone(), levels);
+    lost.moved(demands, role, levels)
+        .is_none_or(|moved| moved.grow(levels).is_complete())
+}
+
+/// Demands with the move of one role only.
+fn only_move_of(demands: &[Demand], role: usize) -> Vec<Demand> {
+    let mut only = demands.to_vec();
+    for (_, demand) in only.iter_mut().enumerate().filter(|(other, _)| *other != role) {
+        demand.moves = false;
+        demand.pool.spots.retain(|spot| spot.gate != Gate::Move);
+    }
+    only
+}
+
+/// What was sent so far.
+struct Sent {
+    demands: Vec<Demand>,
+    layout: Layout,
+    found: Vec<Found>,
+}
+
+impl Sent {
+    /// As many replacements of the lost as possible.
+    fn lost(demands: Vec<Demand>, levels: usize) -> Self {
+        let mut layout = Layout::new(&demands, levels);
+        let mut found = vec![Found::default(); demands.len()];
+        for (role, demand) in demands.iter().enumerate() {
+            found[role].replaced = layout.network.send(layout.roles[role].role, demand.replace);
+            layout.limit_replacements(role, found[role].replaced);
+        }
+        Self {
+            demands,
+            layout,
+            found,
+        }
+    }
+
+    /// The same replacements and one move besides, if it can be made: in a network of its own, in which the domains of
+    /// those that leave are open from the start.
+    fn moved(&self, demands: Vec<Demand>, role: usize, levels: usize) -> Option<Self> {
+        let mut layout = Layout::new(&demands, levels);
+        layout.open_move(role);
+        let mut found = self.found.clone();
+        for (role, found) in found.iter().enumerate() {
+            layout.limit_replacements(role, found.replaced);
+            let sent = layout.network.send(layout.roles[role].role, found.replaced);
+            debug_assert_eq!(sent, found.replaced);
+        }
+        found[role].moved = layout.network.send(layout.roles[role].role, 1);
+        (found[role].moved == 1).then_some(Self {
+            demands,
+            layout,
+            found,
+        })
+    }
+
+    /// And what is missing, as far as possible.
+    fn grow(self, levels: usize) -> Solution {
+        let Self {
+            demands,
+            mut layout,
+            mut found,
+        } = self;
+        read_choices(&demands, &layout, &mut found);
+        let replacements_only = found.clone();
+        for (role, demand) in demands.iter().enumerate() {
+            found[role].grown = layout.network.send(layout.roles[role].role, demand.growth);
+        }
+        read_choices(&demands, &layout, &mut found);
+        Solution {
+            demands,
+            layout,
+            found,
+            replacements_only,
+            levels,
+            with_moves: None,
+        }
+    }
+}
+
+fn read_choices(demands: &[Demand], layout: &Layout, found: &mut [Found]) {
+    for ((demand, nodes), found) in demands.iter().zip(&layout.roles).zip(found) {
+        let chosen = demand
+            .pool
+            .spots
+            .iter()
+            .zip(&nodes.spots)
+            .filter_map(|(spot, nodes)| {
+                let offer = spot.offers.get(used_offer(&layout.network, nodes)?)?;
+                Some(Choice {
+                    host: offer.host,
+                    domain: spot.domain,
+                    gate: spot.gate,
+                })
+            });
+        found.choices = chosen.collect();
+    }
+}

@@ -1,0 +1,143 @@
+//! Members whose hosts are not where they were: made again on another machine, with another address in their data, or without one that
+//! another host shows.
+//!
+//! Load balancers may route to the address before, and it may be another machine's by now. So it stays in the record, as that of a
+//! host that is gone, until its release is confirmed.
+
+use std::net::IpAddr;
+
+use ::placement::{HostId, MemberState, NetworkId, Uid};
+
+use super::{routed_addresses::Addresses, view::View};
+use crate::record::{Member, Record, ReleaseReason};
+
+/// Whether a host lacks an address that a member has. It may show it later: until then nobody knows whose it is.
+pub(super) fn lacks(now: &Addresses, member: &Member) -> bool {
+    let mut before = member.addresses.iter();
+    before.any(|(network, address)| now.get(network) != Some(address))
+}
+
+/// A member whose host is gone, and in whose place another one of its cluster has come.
+pub(super) fn left_behind(mut member: Member) -> Member {
+    if member.state != MemberState::Releasing {
+        member.begin_release(ReleaseReason::Gone);
+        member.replaces = None;
+    }
+    member
+}
+
+/// Releases the addresses in whose place hosts show others, and those that another host shows and the member's own does not. At most
+/// `most` former places are added: where another one is due, the member keeps its address until there is room. Returns how many were
+/// added.
+pub(super) fn follow_moved_hosts(view: View<'_>, record: &mut Record, most: usize) -> usize {
+    let mut added = 0;
+    for (id, left) in moved(view, record) {
+        if let Left::Added = leave(record, &id, &left, added < most) {
+            added += 1;
+        }
+    }
+    added
+}
+
+/// Whether former places may be added when the record is settled: hosts have moved, or were made again.
+pub(super) fn may_add_places(view: View<'_>, record: &Record) -> bool {
+    let is_remade = |id: &HostId| view.inventory.incarnation(&id.name).is_some_and(|now| now != id);
+    record.members.keys().any(is_remade) || !moved(view, record).is_empty()
+}
+
+/// Members that have addresses which their hosts have left, and those.
+fn moved(view: View<'_>, record: &Record) -> Vec<(HostId, Addresses)> {
+    let moved = |(id, member): (&HostId, &Member)| {
+        let now = &view.reported(id)?.details().addresses;
+        let stays = member.state != MemberState::Releasing;
+        let is_left = |network: &NetworkId, address: IpAddr| match now.get(network) {
+            Some(now) => *now != address,
+            // A member that is releasing gives it up with the rest.
+            None => stays && view.inventory.is_shown_elsewhere(id, address),
+        };
+        let before = member.addresses.iter();
+        let left: Addresses = before
+            .filter(|(network, address)| is_left(network, **address))
+            .map(|(network, address)| (network.clone(), *address))
+            .collect();
+        (!left.is_empty()).then(|| (id.clone(), left))
+    };
+    record.members.iter().filter_map(moved).collect()
+}
+
+/// What became of the addresses that a member's host has left.
+enum Left {
+    /// They are released in the place of that name and uid.
+    Added,
+    /// They were being released already, and are again.
+    Known,
+    /// The member keeps them: there is no room.
+    Kept,
+}
+
+/// Most former places of one host. One that shows more addresses than this waits until earlier ones are free.
+const PLACES: u32 = 8;
+
+fn leave(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> Left {
+    let Some(member) = record.members.get(id) else {
+        return Left::Kept;
+    };
+    let former = Member {
+        addresses: left.clone(),
+        ..left_behind(member.clone())
+    };
+    let places = (1..=PLACES).map_while(|number| former_id(id, number));
+    let places: Vec<HostId> = places.collect();
+    let is_known = |place: &&HostId| {
+        let known = record.members.get(*place);
+        known.is_some_and(|known| known.addresses == former.addresses)
+    };
+    let outcome = if let Some(known) = places.iter().find(is_known).cloned() {
+        if let Some(known) = record.members.get_mut(&known) {
+            again(known);
+        }
+        Left::Known
+    } else {
+        let free = places
+            .into_iter()
+            .find(|place| !record.members.contains_key(place));
+        let Some(free) = free.filter(|_| has_room) else {
+            return Left::Kept;
+        };
+        record.members.insert(free, former);
+        Left::Added
+    };
+    if let Some(member) = record.members.get_mut(id) {
+        // What was confirmed of its release may be older than this.
+        if member.state == MemberState::Releasing {
+            again(member);
+        }
+        member.addresses.retain(|network, _| !left.contains_key(network));
+    }
+    outcome
+}
+
+/// Releases a member once more: no earlier confirmation counts.
+fn again(member: &mut Member) {
+    member.renumber();
+    member.confirmed = false;
+}
+
+/// Between the uid of a host and the number of a former place of it. Kubernetes' uids do not have it.
+const SEPARATOR: char = '+';
+
+/// In the place of a host's former address: no `BareMetalHost` has such a uid. `None`: the host's own uid leaves no room.
+fn former_id(id: &HostId, number: u32) -> Option<HostId> {
+    let uid = format!("{}{SEPARATOR}{number}", id.uid);
+    Some(HostId {
+        name: id.name.clone(),
+        uid: Uid::new(uid).ok()?,
+    })
+}
+
+/// Whether this stands for a former address of the host.
+pub(super) fn is_former(former: &HostId, id: &HostId) -> bool {
+    let number = former.uid.as_str().strip_prefix(id.uid.as_str());
+    let number = number.and_then(|rest| rest.strip_prefix(SEPARATOR));
+    former.name == id.name && number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
