@@ -84,10 +84,10 @@ mod tests {
         let later = Flaw::Later("it was not renewed".to_owned(), SystemTime::UNIX_EPOCH);
         assert_eq!(reason(true, Some(&now), 1), Some(NO_KEYS));
         for (flaw, expected) in [
-            (&now, "it is broken, so `host` does not work on"),
+            (&now, "it is broken; `host` does not work"),
             (
                 &later,
-                "it was not renewed, so `host` works until Jan  1 00:00:00 1970 +00:00 only on",
+                "it was not renewed; `host` works until Jan  1 00:00:00 1970 +00:00 and not after that",
             ),
         ] {
             assert_eq!(reason(false, Some(flaw), 1), Some(POWER_SERVICE_UNAVAILABLE));

@@ -59,13 +59,14 @@ pub struct Agent {
     pub metrics: AgentMetrics,
     name: &'static str,
     election: ElectionArgs,
+    /// Of the election: open once this replica acts and everything else that makes it ready is registered.
+    gate: Gate,
 }
 
 /// This replica acts.
 #[derive(Debug)]
 pub struct Elected {
     leadership: Leadership,
-    gate: Gate,
 }
 
 impl Elected {
@@ -129,6 +130,8 @@ impl Agent {
         } = args;
         let config = args.site_config()?;
         let mut process = Process::start(name, version, process).await?;
+        // Before any other gate is open: a replica that is no candidate yet is not ready.
+        let gate = process.readiness.gate("election");
         let channel = process.scheduler(config.scheduler(), tls, config.realm())?;
         let scheduler = Scheduler::new(config.site(), channel);
         let metrics = AgentMetrics::registered(&process.metrics);
@@ -139,6 +142,7 @@ impl Agent {
             metrics,
             name,
             election: election.clone(),
+            gate,
         })
     }
 
@@ -161,10 +165,11 @@ impl Agent {
     /// Waits until this replica is the one that acts. `None`: the process is to end before.
     pub async fn elected(&self, client: &Client) -> Option<Elected> {
         let candidate = Candidate::new(client.clone(), self.name, &self.election);
-        let gate = self.process.readiness.gate("election");
         let shutdown = self.process.shutdown.clone();
-        let leadership = shutdown.run_until_cancelled(candidate.elected(&gate)).await?;
-        Some(Elected { leadership, gate })
+        let leadership = shutdown
+            .run_until_cancelled(candidate.elected(&self.gate))
+            .await?;
+        Some(Elected { leadership })
     }
 
     /// Runs until a signal comes or a part fails, then drains; ends at once when another replica may act.
@@ -172,16 +177,22 @@ impl Agent {
     /// # Errors
     /// What failed, or how the Lease was lost.
     pub async fn run(self, elected: Option<Elected>) -> anyhow::Result<()> {
-        let Some(Elected { mut leadership, gate }) = elected else {
-            return Ok(self.process.run().await?);
+        let Self {
+            process,
+            gate,
+            metrics,
+            ..
+        } = self;
+        let Some(Elected { mut leadership }) = elected else {
+            return Ok(process.run().await?);
         };
         // Everything else that makes it ready is registered by now.
         gate.ready();
-        self.metrics.set_leader();
+        metrics.set_leader();
         let ended = tokio::select! {
             biased;
             lost = leadership.keep() => return Err(lost.into()),
-            ended = self.process.run() => ended,
+            ended = process.run() => ended,
         };
         leadership.release().await;
         Ok(ended?)

@@ -169,7 +169,7 @@ fn a_failed_members_domain_does_not_help_a_role_to_grow() {
     assert!(
         refusal
             .message()
-            .ends_with("one more eligible host in a rack other than r1, r2 would do")
+            .ends_with("would help: one more eligible host in a rack other than r1, r2")
     );
 }
 
@@ -189,7 +189,7 @@ fn the_message_says_what_would_do_and_where_it_would_not() {
         message,
         format!(
             "Worker: 3 wanted, 2 can be placed: 4 hosts match, 4 have {RACK}, 3 are eligible, 3 free, in 2 racks; \
-             one more eligible host with {FLAVOR}=w in a rack other than r1, r2 would do"
+             would help: one more eligible host with {FLAVOR}=w in a rack other than r1, r2"
         )
     );
     let helps: Vec<String> = refusal
@@ -222,8 +222,8 @@ fn the_message_names_the_networks_that_hosts_lack() {
         refusal.message(),
         format!(
             "Worker: 2 wanted, 1 can be placed: 4 hosts match, 4 have {RACK}, 3 without an address in networks oam, pxe, \
-             1 are eligible, 1 free, in 1 rack; one more eligible host with an address in networks oam, pxe in a rack \
-             other than a, or metal/b becoming eligible for Worker (now: it has no address in network oam) would do"
+             1 are eligible, 1 free, in 1 rack; would help: one more eligible host with an address in networks oam, pxe in \
+             a rack other than a, or metal/b becoming eligible for Worker (now: it has no address in network oam)"
         )
     );
     let helps: Vec<String> = refusal

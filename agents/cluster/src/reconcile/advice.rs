@@ -134,27 +134,27 @@ mod tests {
             (
                 "surplus",
                 Some(&alone),
-                "; delete its Machine metal/m-0: nothing owns that",
+                "; delete Machine metal/m-0 of this host, which has no owner",
             ),
             (
                 "failed",
                 Some(&owned),
-                "; delete its Machine metal/m-0, and do not scale MachineDeployment shop-md down: the Machine that it makes instead takes the replacement",
+                "; delete Machine metal/m-0 of this host, and do not scale MachineDeployment shop-md down: MachineDeployment shop-md then makes a new Machine, which takes the replacement",
             ),
             (
                 "failed",
                 Some(&alone),
-                "; delete its Machine metal/m-0, and create another one, which takes the replacement",
+                "; delete Machine metal/m-0 of this host, and create another Machine, which takes the replacement",
             ),
             (
                 "deleted",
                 Some(&owned),
-                "; delete its Machine metal/m-0, or the Cluster of that",
+                "; delete Machine metal/m-0 of this host, or the Cluster of that Machine",
             ),
             (
                 "orphaned",
                 Some(&alone),
-                "; delete its Machine metal/m-0, or the Cluster of that",
+                "; delete Machine metal/m-0 of this host, or the Cluster of that Machine",
             ),
             (
                 "surplus",
@@ -164,12 +164,12 @@ mod tests {
             (
                 "gone",
                 Some(&owned),
-                "; its Machine has no host any more: delete its Machine metal/m-0, and do not scale MachineDeployment shop-md down: the Machine that it makes instead takes the replacement",
+                "; its Machine has no host any more: delete Machine metal/m-0 of this host, and do not scale MachineDeployment shop-md down: MachineDeployment shop-md then makes a new Machine, which takes the replacement",
             ),
             (
                 "gone",
                 Some(&collected),
-                "; nobody deleted it: its owner Metal3Machine metal/m-0 was gone, and Kubernetes' garbage collector deletes hosts without their owners",
+                "; the garbage collector of Kubernetes deleted the host, because the owner of the host, Metal3Machine metal/m-0, was gone",
             ),
             ("gone", Some(&claim), ""),
             ("gone", None, ""),
@@ -209,7 +209,7 @@ mod tests {
             ),
             (
                 "deleted",
-                "; delete its Machine metal/m-0, or the Cluster of that",
+                "; delete Machine metal/m-0 of this host, or the Cluster of that Machine",
             ),
         ] {
             let member = parse_member(wire::Member {

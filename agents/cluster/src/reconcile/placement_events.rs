@@ -310,13 +310,12 @@ mod tests {
             (None, ""),
             (
                 Some(MachineLookup::Found(machine)),
-                "; its Machine has no host any more: delete its Machine metal/m-0, and do not scale MachineSet ms down: the Machine that \
-                 it makes instead takes the replacement",
+                "; its Machine has no host any more: delete Machine metal/m-0 of this host, and do not scale MachineSet ms down: MachineSet ms \
+                 then makes a new Machine, which takes the replacement",
             ),
             (
                 Some(collected),
-                "; nobody deleted it: its owner Metal3Machine metal/m3m-0 was gone, and Kubernetes' garbage collector deletes hosts \
-                 without their owners",
+                "; the garbage collector of Kubernetes deleted the host, because the owner of the host, Metal3Machine metal/m3m-0, was gone",
             ),
         ] {
             let mut holding = holding(vec![failed(member("h1", Bound))], false, Vec::new());

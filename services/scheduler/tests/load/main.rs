@@ -83,7 +83,10 @@ async fn waiting_for_the_ledger_ends_at_the_deadline() {
 
     assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
     assert_eq!(late.get_details_error_info().unwrap().reason, "MAYBE_DECIDED");
-    assert!(late.message().contains("the same call finds out"), "{late}");
+    assert!(
+        late.message().contains("send the same call again to find out"),
+        "{late}"
+    );
     stage.storage.open();
     let found = stage.placements().apply_cluster(apply("one", 1)).await.unwrap();
     let placement = found.into_inner().placement.unwrap();

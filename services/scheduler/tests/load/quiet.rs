@@ -97,7 +97,7 @@ async fn a_silent_agent_is_disconnected_and_its_site_unsynced() {
     let other = stage.inventory().report_hosts(tokio_stream::iter([first])).await;
     let early = other.unwrap_err();
     assert_eq!(early.code(), Code::Aborted, "{early}");
-    assert!(early.message().contains("which may still be alive"), "{early}");
+    assert!(early.message().contains("which may still run"), "{early}");
     // Of the same election it is let in at once.
     let again = report(&channel(stage.address), &[host("h1")]).await;
     stage.placements().apply_cluster(apply("one", 1)).await.unwrap();

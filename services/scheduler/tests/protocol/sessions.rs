@@ -93,7 +93,7 @@ async fn another_lease_counts_once_the_earlier_reporter_is_silent() {
     assert!(
         while_it_reports
             .to_string()
-            .contains("first#9, which may still be alive"),
+            .contains("first#9, which may still run"),
         "{while_it_reports}"
     );
     drop(first);
@@ -149,7 +149,7 @@ async fn an_operator_accepts_a_restored_counter_and_is_logged() {
     assert_eq!(forgotten.unwrap().to_string(), "lease#9");
     assert!(
         reporter.session().superseded.is_cancelled(),
-        "the present one is cut off"
+        "the present one is fenced"
     );
     drop(reporter);
     let stage = stage.restart();

@@ -99,12 +99,15 @@ mod tests {
         };
         assert_eq!(
             statement("a", &repaired, false),
-            "Done: site a stood at 1.7 and goes on at 2.901. Claims stay as they are.\n\
+            "Done: site a was at position 1.7 and continues at 2.901. No claim changes.\n\
              Host metal/h9 cannot be claimed: remove the annotation\n"
         );
         assert!(statement("a", &repaired, true).ends_with(DRY_RUN));
         repaired.after = repaired.before;
         let text = statement("a", &repaired, false);
-        assert!(text.starts_with("Site a stands at 1.7, and nothing"), "{text}");
+        assert!(
+            text.starts_with("Nothing to repair: site a is at position 1.7, and no host"),
+            "{text}"
+        );
     }
 }

@@ -205,7 +205,7 @@ async fn only_a_surplus_members_machine_is_marked_for_deletion() {
     let params = PatchParams::default();
     stage.hosts().patch(failed, &params, &mark).await.unwrap();
     let advice = format!(
-        "delete its Machine {TENANT}/{failed}-machine, and do not scale MachineDeployment shop-md down"
+        "delete Machine {TENANT}/{failed}-machine of this host, and do not scale MachineDeployment shop-md down"
     );
     stage
         .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", &advice)

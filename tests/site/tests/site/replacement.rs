@@ -86,7 +86,7 @@ fn a_deleted_host_is_replaced_by_one_of_its_rack() {
         stage.ready(&shop).await;
         let failed = "gone-r2-cp1 (ControlPlane): its BareMetalHost is gone";
         stage.event(&shop, "HostFailed", failed).await;
-        let instead = "metal/gone-r2-spare (ControlPlane) for metal/gone-r2-cp1";
+        let instead = "metal/gone-r2-spare (ControlPlane) replaces metal/gone-r2-cp1";
         stage.event(&shop, "Replacing", instead).await;
         stage
             .event(&shop, "Releasing", "gone-r2-cp1 (ControlPlane): gone")

@@ -41,13 +41,7 @@ fn a_deletion_whose_pods_do_not_follow_comes_to_rest() {
             .await
             .unwrap();
         stage
-            .condition_mentions(
-                &shop,
-                "LoadBalancerReady",
-                "False",
-                "Progressing",
-                "no longer asked for",
-            )
+            .condition_mentions(&shop, "LoadBalancerReady", "False", "Progressing", "no entry for")
             .await;
         let object = stage.clusters("at-rest").get("shop").await.unwrap();
         assert_eq!(object.data.pointer("/status/applied"), None);

@@ -178,7 +178,8 @@ async fn a_shrink_deletes_the_machine_that_was_annotated() {
     )
     .await
     .unwrap();
-    let advice = format!("delete its Machine metal/{broken_machine}, and do not scale MachineSet {SET} down");
+    let advice =
+        format!("delete Machine metal/{broken_machine} of this host, and do not scale MachineSet {SET} down");
     stage
         .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", &advice)
         .await;
@@ -217,7 +218,7 @@ async fn a_collected_host_is_reported_apart_from_a_deleted_one() {
         .unwrap();
     let gone = format!("{first} (Worker): its BareMetalHost is gone");
     let advice = format!(
-        "{gone}; its Machine has no host any more: delete its Machine metal/{machine}, and do not scale MachineSet {SET} down"
+        "{gone}; its Machine has no host any more: delete Machine metal/{machine} of this host, and do not scale MachineSet {SET} down"
     );
     stage.event(&shop, "HostFailed", &advice).await;
     let found = machines(&stage).get(&machine).await.unwrap();
@@ -246,11 +247,11 @@ async fn a_collected_host_is_reported_apart_from_a_deleted_one() {
     };
     let object = stage
         .until(&shop, "advise nothing any more", |object| {
-            labelled(object).is_some_and(|why| !why.contains("delete its Machine"))
+            labelled(object).is_some_and(|why| !why.contains("delete Machine"))
         })
         .await;
     let why = labelled(&object).unwrap();
-    assert!(!why.contains("nobody deleted it"), "{why}");
+    assert!(!why.contains("garbage collector"), "{why}");
 
     // The Metal3Machine of the other goes without letting its host go, as when somebody removes its finalizer.
     let metal3_machine = on(&stage, &second).await;
@@ -272,7 +273,9 @@ async fn a_collected_host_is_reported_apart_from_a_deleted_one() {
     all.patch(&name, &params, &finalizers).await.unwrap();
     all.delete(&name, &DeleteParams::default()).await.unwrap();
     wait::until_gone(stage.hosts(), &second, PATIENCE).await.unwrap();
-    let collected = format!("nobody deleted it: its owner Metal3Machine metal/{name} was gone");
+    let collected = format!(
+        "the garbage collector of Kubernetes deleted the host, because the owner of the host, Metal3Machine metal/{name}, was gone"
+    );
     // Its Event counts in that of the first host.
     stage
         .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", &collected)

@@ -5,8 +5,10 @@ use sandbox::region::Agent;
 use super::{Call, Fault, cells::Faulty};
 use crate::fixtures::{Role, cluster, fleet};
 
-/// More than reconciles run at once.
-const CLUSTERS: usize = 40;
+/// Five times as many as may be reconciled at once in a namespace.
+const CLUSTERS: usize = 80;
+/// Calls that have hung by when the other cluster is ready: those of the first reconciles. Each ends after its timeout, and others begin.
+const BEGUN: usize = 48;
 
 #[tokio::test]
 async fn a_namespace_whose_calls_hang_delays_no_other() {
@@ -31,5 +33,5 @@ async fn a_namespace_whose_calls_hang_delays_no_other() {
     let began = hung.times();
     hung.open();
 
-    assert!(began < CLUSTERS, "it came after all {began} others");
+    assert!(began <= BEGUN, "it came after {began} others");
 }

@@ -29,7 +29,7 @@ async fn a_power_ca_that_cannot_be_read_is_reported_until_it_can() {
         .await;
     assert_eq!(
         why,
-        "the jump-host agent cannot read the file of --power-ca, so `host` does not work on jumphost-shop"
+        "jumphost-shop: the jump-host agent cannot read the file of --power-ca; `host` does not work"
     );
     let agent = stage.jump_host_agent();
 
@@ -57,13 +57,10 @@ async fn an_expired_power_certificate_is_named_until_renewed() {
         .condition_is(&shop, CONDITION, "True", "PowerServiceUnavailable")
         .await;
     assert!(
-        why.starts_with("the certificate of PowerService expired at "),
+        why.starts_with("jumphost-shop: the certificate of PowerService expired at "),
         "{why}"
     );
-    assert!(
-        why.ends_with(", so `host` does not work on jumphost-shop"),
-        "{why}"
-    );
+    assert!(why.ends_with("; `host` does not work"), "{why}");
     let agent = stage.jump_host_agent();
 
     stage

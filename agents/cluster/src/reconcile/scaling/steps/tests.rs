@@ -149,7 +149,7 @@ fn replicas_go_down_once_every_machine_is_marked() {
             &own,
             None,
             Reason::Waiting,
-            "is not the first that Cluster API deletes yet",
+            "waiting for the annotation cluster.x-k8s.io/delete-machine on",
         ),
         (
             surplus("h4"),
@@ -171,7 +171,7 @@ fn replicas_go_down_once_every_machine_is_marked() {
             &marked,
             None,
             Reason::Waiting,
-            "scaling down would delete another one",
+            "Cluster API could delete another Machine",
         ),
         (leaving("h4", "failed"), &deleting, Some(2), Reason::InStep, ""),
     ];
@@ -263,7 +263,7 @@ fn what_is_not_to_be_written_is_not_written() {
         (
             found(owned),
             Reason::OwnedByOthers,
-            "is set by field manager flux",
+            "but field manager flux sets it",
         ),
         (found(in_step), Reason::InStep, ""),
         (
