@@ -24,6 +24,10 @@ const SURPLUS: &str = "surplus";
 pub(crate) struct Declared {
     pub(crate) name: ClusterName,
     /// None: the input does not say.
+    #[cfg_attr(
+        not(feature = "region"),
+        expect(dead_code, reason = "a rehearsal compares it")
+    )]
     pub(crate) uid: Option<String>,
     pub(crate) deleting: bool,
     /// `creationTimestamp` in seconds since 1970.
@@ -35,8 +39,16 @@ pub(crate) struct Declared {
     /// `status.placement.members`, sorted by host.
     pub(crate) claims: Vec<Claim>,
     /// Epoch and revision of `status.placement`, if there is one.
+    #[cfg_attr(
+        not(feature = "region"),
+        expect(dead_code, reason = "a rehearsal compares it")
+    )]
     pub(crate) position: Option<(u64, u64)>,
     /// The rule that its status breaks: then nothing of it is read.
+    #[cfg_attr(
+        not(feature = "region"),
+        expect(dead_code, reason = "a rehearsal compares it")
+    )]
     pub(crate) status_fault: Option<String>,
 }
 

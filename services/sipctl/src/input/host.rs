@@ -34,6 +34,10 @@ pub(crate) struct Observed {
     /// Whether the input says its uid.
     pub(crate) has_uid: bool,
     /// Revision of the placement that wrote its labels last; 0 without one.
+    #[cfg_attr(
+        not(feature = "region"),
+        expect(dead_code, reason = "a rehearsal compares it")
+    )]
     pub(crate) release_mark: u64,
     pub(crate) faults: Vec<String>,
 }

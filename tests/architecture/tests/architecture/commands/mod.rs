@@ -82,6 +82,7 @@ fn a_plan_from_files_prints_what_documents_show() {
     let printed = String::from_utf8_lossy(&run.stdout);
     let errors = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{printed}\n{errors}");
+    assert!(!errors.contains("warning:"), "{errors}");
 
     let shown = shown_with_output(&Kind::Plan);
     let findings: Vec<String> = shown
