@@ -5,6 +5,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use api::SIPCluster;
+use kube::{
+    ResourceExt as _,
+    runtime::reflector::{ObjectRef, Store},
+};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -25,9 +30,11 @@ pub struct Shares {
     waiting: Gauge,
 }
 
-/// A pass that runs. Its place is free once this is dropped.
+/// A pass over a cluster that runs. Its place is free once this is dropped.
 #[derive(Debug)]
 pub struct Admitted {
+    /// The cluster as the store has it now: it may have changed while the pass waited.
+    pub object: Arc<SIPCluster>,
     _of_namespace: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
@@ -59,16 +66,23 @@ impl Shares {
         }
     }
 
-    /// Waits until a pass over a cluster of this namespace may run; `None` once no pass may begin any more. Of a namespace no more passes
-    /// wait for a place among all than it may have, so that others wait for its share at most.
-    pub async fn admit(&self, namespace: &str) -> Option<Admitted> {
-        let _waiting = Waiting::begin(&self.waiting);
-        let of_namespace = self.share(namespace).acquire_owned().await.ok()?;
-        let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+    /// Waits until a pass over a cluster may run; `None` once no pass may begin any more, since the process ends.
+    pub async fn admit(&self, clusters: &Store<SIPCluster>, object: Arc<SIPCluster>) -> Option<Admitted> {
+        let (of_namespace, of_all) = self.place(&object.namespace().unwrap_or_default()).await?;
+        let newest = clusters.get(&ObjectRef::from_obj(&*object));
         Some(Admitted {
+            object: newest.unwrap_or(object),
             _of_namespace: of_namespace,
             _of_all: of_all,
         })
+    }
+
+    /// Waits for a place. Of a namespace no more passes wait for one among all than it may have, so that others wait for its share at most.
+    async fn place(&self, namespace: &str) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+        let _waiting = Waiting::begin(&self.waiting);
+        let of_namespace = self.share(namespace).acquire_owned().await.ok()?;
+        let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        Some((of_namespace, of_all))
     }
 
     /// No pass begins any more.
@@ -108,7 +122,7 @@ mod tests {
     #[test]
     fn one_namespace_leaves_places_to_others() {
         let shares = shares();
-        let admit = |namespace: &'static str| shares.admit(namespace).now_or_never().flatten();
+        let admit = |namespace: &'static str| shares.place(namespace).now_or_never().flatten();
         let mut greedy: Vec<_> = (0..100).filter_map(|_| admit("greedy")).collect();
         assert_eq!(greedy.len(), OF_NAMESPACE);
         let good = admit("good");
@@ -120,16 +134,16 @@ mod tests {
     #[test]
     fn those_that_wait_for_their_share_stand_in_nobodys_way() {
         let shares = shares();
-        let admit = |namespace: &str| shares.admit(namespace).now_or_never().flatten();
+        let admit = |namespace: &str| shares.place(namespace).now_or_never().flatten();
         let running: Vec<_> = (0..ALL)
             .filter_map(|n| admit(if n % 2 == 0 { "a" } else { "b" }))
             .collect();
         assert_eq!(running.len(), ALL);
-        let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(shares.admit("a"))).collect();
+        let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(shares.place("a"))).collect();
         for waiting in &mut waiting {
             assert!(waiting.now_or_never().is_none());
         }
-        let mut good = Box::pin(shares.admit("good"));
+        let mut good = Box::pin(shares.place("good"));
         assert!((&mut good).now_or_never().is_none());
         assert_eq!(shares.waiting.get(), 101);
         drop(running);
@@ -142,15 +156,15 @@ mod tests {
     fn no_pass_begins_after_the_end() {
         let shares = shares();
         let running: Vec<_> = (0..OF_NAMESPACE)
-            .filter_map(|_| shares.admit("a").now_or_never().flatten())
+            .filter_map(|_| shares.place("a").now_or_never().flatten())
             .collect();
-        let mut waiting = Box::pin(shares.admit("a"));
+        let mut waiting = Box::pin(shares.place("a"));
         assert!((&mut waiting).now_or_never().is_none());
         shares.close();
         assert!(waiting.now_or_never().is_some_and(|admitted| admitted.is_none()));
         assert!(
             shares
-                .admit("b")
+                .place("b")
                 .now_or_never()
                 .is_some_and(|admitted| admitted.is_none())
         );

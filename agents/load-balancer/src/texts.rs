@@ -45,10 +45,7 @@ impl Standing {
 
     /// As [`marked`] made it of the digest and the mark.
     fn written(configuration: &str, version: &str) -> Self {
-        let (digest, mark) = match configuration.split_once(MARK) {
-            Some((digest, mark)) => (digest, Some(mark)),
-            None => (configuration, None),
-        };
+        let (digest, mark) = parts(configuration);
         Self::Present {
             digest: digest.to_owned(),
             mark: mark.map(str::to_owned),
@@ -85,9 +82,15 @@ pub(crate) fn marked(digest: &str, mark: Option<&str>) -> String {
 
 /// The digest of the text in what pods are to run.
 pub(crate) fn digest(configuration: &str) -> &str {
-    configuration
-        .split_once(MARK)
-        .map_or(configuration, |(digest, _mark)| digest)
+    parts(configuration).0
+}
+
+/// What [`marked`] has joined.
+fn parts(configuration: &str) -> (&str, Option<&str>) {
+    match configuration.split_once(MARK) {
+        Some((digest, mark)) => (digest, Some(mark)),
+        None => (configuration, None),
+    }
 }
 
 #[cfg(test)]

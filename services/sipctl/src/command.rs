@@ -43,11 +43,7 @@ fn offline(arguments: Plan, out: &mut dyn Write, notes: &mut dyn Write) -> anyho
         policy,
         output,
     } = arguments;
-    let policy = policy
-        .as_deref()
-        .map(files::policy)
-        .transpose()?
-        .unwrap_or_default();
+    let policy = files::policy_or_default(policy.as_deref())?;
     let input = Input::new(files::documents(&paths)?, &namespace, policy)?;
     for note in input.notes() {
         writeln!(notes, "note: {note}").context("cannot write to standard error")?;

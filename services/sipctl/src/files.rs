@@ -56,6 +56,14 @@ pub fn documents(paths: &[PathBuf]) -> Result<Vec<Document>, Error> {
     Ok(found)
 }
 
+/// The policy in a file, or that of a site without one.
+///
+/// # Errors
+/// The file cannot be read, or breaks a rule.
+pub fn policy_or_default(path: Option<&Path>) -> Result<Policy, Error> {
+    Ok(path.map(policy).transpose()?.unwrap_or_default())
+}
+
 /// A site's policy, of the same form as the scheduler's.
 ///
 /// # Errors

@@ -53,13 +53,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::SIPCluster;
 use kit::placement::ObjectKey;
-use kube::{
-    ResourceExt as _,
-    runtime::{
-        controller::Action,
-        reflector::{ObjectRef, Store},
-    },
-};
+use kube::runtime::{controller::Action, reflector::Store};
 
 pub use context::{Context, MANAGER};
 pub use error::Error;
@@ -80,15 +74,13 @@ pub async fn reconcile(
     object: Arc<SIPCluster>,
     context: Arc<Context>,
 ) -> Result<Action, Error> {
-    let namespace = object.namespace().unwrap_or_default();
-    let Some(_admitted) = context.shares.admit(&namespace).await else {
-        // The process ends.
+    let Some(admitted) = context.shares.admit(&clusters, object).await else {
         return Ok(Action::await_change());
     };
-    let object = clusters.get(&ObjectRef::from_obj(&*object)).unwrap_or(object);
+    let object = &*admitted.object;
     let counted = context.reconciles.begin();
-    let result = pass(&object, &context).await;
-    report::finish(&object, result, counted, &context).await
+    let result = pass(object, &context).await;
+    report::finish(object, result, counted, &context).await
 }
 
 async fn pass(object: &SIPCluster, context: &Context) -> Result<Option<Duration>, Error> {

@@ -7,10 +7,7 @@ use std::{
 };
 
 use api::{Cluster, MemberState, Placement, SIPCluster};
-use kube::{
-    ResourceExt as _,
-    runtime::{controller::Action, reflector::ObjectRef},
-};
+use kube::{ResourceExt as _, runtime::controller::Action};
 
 use super::{
     context::Context,
@@ -43,15 +40,12 @@ pub(super) async fn reconcile<S: Service>(
     context: Arc<Context<S>>,
 ) -> Result<Action, Error> {
     let namespace = object.namespace().unwrap_or_default();
-    let Some(_admitted) = context.shares.admit(&namespace).await else {
-        // The process ends.
+    let Some(admitted) = context.shares.admit(&context.site.stores.clusters, object).await else {
         return Ok(Action::await_change());
     };
-    // It may have changed while the pass waited.
-    let newest = context.site.stores.clusters.get(&ObjectRef::from_obj(&*object));
-    let object = newest.unwrap_or(object);
+    let object = &*admitted.object;
     let counted = context.metrics.begin();
-    let outcome = pass(&object, &context).await;
+    let outcome = pass(object, &context).await;
     counted.end(match &outcome {
         // Nothing has failed: the watch delivers what has changed, and that is reconciled then.
         Ok(_) | Err(Error::Changed | Error::Gone) => metrics::Outcome::Succeeded,
@@ -70,9 +64,9 @@ pub(super) async fn reconcile<S: Service>(
         Err(Error::Gone) => return Ok(Action::await_change()),
         other => other?,
     };
-    let pause = refused.then(|| context.retries.failed(&*object));
+    let pause = refused.then(|| context.retries.failed(object));
     if pause.is_none() {
-        context.retries.succeeded(&*object);
+        context.retries.succeeded(object);
     }
     let requeue = requeue.into_iter().chain(pause).min();
     Ok(requeue.map_or_else(Action::await_change, Action::requeue))

@@ -70,11 +70,7 @@ fn adopt(arguments: Adopt, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow
         access,
         output,
     } = arguments;
-    let policy = policy
-        .as_deref()
-        .map(files::policy)
-        .transpose()?
-        .unwrap_or_default();
+    let policy = files::policy_or_default(policy.as_deref())?;
     let documents = if paths.is_empty() {
         block_on(async { site::documents(&access.client().await?).await })?
     } else {
