@@ -122,9 +122,9 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	$(call step,hostile names of hosts in load balancers,SOAK_HOSTILE=$${SOAK_HOSTILE:-100000} \
 	    $(PROOF) --package sip-render --lib load_balancer::tests::read_back -- --nocapture)
 	$(call step,hostile texts in identity providers,SOAK_HOSTILE=$${SOAK_HOSTILE:-100000} \
-	    $(PROOF) --package sip-render --test hostile -- --nocapture)
-	$(call step,the same as Go reads them,SOAK_HOSTILE=$${SOAK_HOSTILE:-20000} \
-	    $(PROOF) --package sip-dex-agent --test real read_back -- --nocapture)
+	    $(PROOF) --release --package sip-render --test hostile -- --nocapture)
+	$(call step,the same as Go reads them,SOAK_HOSTILE=$${SOAK_HOSTILE:-100000} \
+	    $(PROOF) --release --package sip-dex-agent --test real read_back -- --nocapture)
 	$(call step,two sites,SOAK_TWO_SITES=$${SOAK_TWO_SITES:-200} \
 	    $(PROOF) --package sip-site-tests --test site two_sites -- --nocapture)
 	$(call step,attacks on two sites,SOAK_ATTACKS=$${SOAK_ATTACKS:-60} \

@@ -57,7 +57,7 @@ impl Inputs {
         let Some(secret) = self.get(name).await? else {
             return Ok(missing("does not exist"));
         };
-        if let Some(why) = kubeconfig_refusal(&secret, cluster.name()) {
+        if let Some(why) = kubeconfig_refusal(&secret, cluster.cluster_api_name()) {
             let message = format!("kubeconfigSecret: the Secret {name} {why}");
             return Ok(Some(Err(Problem::new(KUBECONFIG_INVALID, message))));
         }
@@ -195,12 +195,12 @@ fn authority_refusal(secret: &Secret) -> Option<&'static str> {
     }
 }
 
-/// Why an entry cannot name a Secret as its kubeconfig.
-fn kubeconfig_refusal(secret: &Secret, cluster: &str) -> Option<String> {
+/// Why an entry cannot name a Secret as its kubeconfig. `cluster_api`: name of the Cluster API cluster that the `SIPCluster` serves.
+fn kubeconfig_refusal(secret: &Secret, cluster_api: &str) -> Option<String> {
     if IDENTITY.owns(&secret.name_any()) {
         return Some("must not be one of a service of a cluster".to_owned());
     }
-    tenant::secret::refusal(secret, cluster)
+    tenant::secret::refusal(secret, cluster_api)
 }
 
 /// Whether an agent has made a Secret for a service of a cluster.

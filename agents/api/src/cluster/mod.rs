@@ -68,6 +68,7 @@ pub struct Cluster {
     reference: ClusterReference,
     generation: i64,
     deleting: bool,
+    cluster_api: Option<ClusterApiCluster>,
     roles: Vec<Role>,
     load_balancers_control_plane: Vec<ControlPlaneBalancer>,
     load_balancers_worker: Vec<WorkerBalancer>,
@@ -85,7 +86,10 @@ impl Cluster {
     pub fn parse(object: &SIPCluster) -> Result<Self, Invalid> {
         let mut faults = Vec::new();
         let reference = reference(object, &mut faults);
-        faults.extend(ClusterApiCluster::parse(object).err());
+        let served = ClusterApiCluster::parse(object).unwrap_or_else(|fault| {
+            faults.push(fault);
+            None
+        });
         if let Some(error) = &object.spec.unreadable {
             let rule = "must be readable; the version of its definition that the site has may be another one than the agents'";
             faults.push(Fault::text("spec", error, rule));
@@ -128,6 +132,7 @@ impl Cluster {
                 reference,
                 generation: object.metadata.generation.unwrap_or_default(),
                 deleting: object.metadata.deletion_timestamp.is_some(),
+                cluster_api: served,
                 roles,
                 load_balancers_control_plane,
                 load_balancers_worker,
@@ -182,6 +187,12 @@ impl Cluster {
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.reference.uid
+    }
+
+    /// Name of the Cluster API cluster that it serves: what its annotation names, or else its own name.
+    #[must_use]
+    pub fn cluster_api_name(&self) -> &str {
+        self.cluster_api.as_ref().map_or(self.name(), ClusterApiCluster::name)
     }
 
     /// Its `metadata.generation`; 0 for an object that never was in an API server.

@@ -26,7 +26,7 @@ pub(super) struct ServiceOverridesSection {
     /// Prefixes of keys of annotations that `override.service` of an entry may set. Default: none.
     #[serde(default)]
     annotations: BTreeSet<String>,
-    /// The same for labels.
+    /// Prefixes of keys of labels that `override.service` of an entry may set. Default: none.
     #[serde(default)]
     labels: BTreeSet<String>,
     /// Values that `loadBalancerClass` may have. Default: none.

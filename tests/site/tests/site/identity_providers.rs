@@ -31,7 +31,7 @@ use sandbox::{
 };
 use serde_json::{Value, json};
 
-use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster};
+use crate::fixtures::{Cluster, PATIENCE, Role, Stage, claim_port, cluster};
 
 const NAMESPACE: &str = "sign-in";
 const BIND_PASSWORD: &str = "p$HOME\"\\x";
@@ -107,6 +107,7 @@ impl Scene {
 
     /// A cluster without hosts, whose provider is on this port of loopback.
     fn cluster(&self, name: &str, port: u16) -> Cluster {
+        claim_port(port);
         let entry = json!({
             "image": "dex:2", "nodeInterfaceId": NETWORK, "nodePort": port, "clusterIP": "127.0.0.1",
             "connectors": [{"id": "ldap", "name": "Directory", "ldap": {

@@ -27,7 +27,7 @@ use sandbox::{
 };
 use serde_json::{Value, json};
 
-use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster};
+use crate::fixtures::{Cluster, PATIENCE, Role, Stage, claim_port, cluster};
 
 const NAMESPACE: &str = "providers";
 
@@ -94,6 +94,7 @@ impl Scene {
     }
 
     fn cluster(name: &str, port: u16, fields: &Value) -> Cluster {
+        claim_port(port);
         let mut entry = json!({
             "image": "dex:2", "nodeInterfaceId": NETWORK, "nodePort": port, "clusterIP": "127.0.0.1",
             "staticPasswords": {"name": "users", "key": "users"},
@@ -139,7 +140,7 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
     let secrets: Api<Secret> = scene.api();
 
     // No pod runs without a certificate.
-    let shop = Scene::cluster("shop", 31_620, &json!({}));
+    let shop = Scene::cluster("shop", 31_720, &json!({}));
     stage.create(&shop).await;
     let why = stage
         .condition_is(&shop, condition, "False", "CertificateNotReady")
@@ -170,7 +171,7 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
         .await;
     let replicas = deployments.get("auth-shop").await.unwrap().spec.replicas;
     assert_eq!(replicas, Some(2));
-    let _dex = scene.run("auth-shop", "dex", 31_620).await;
+    let _dex = scene.run("auth-shop", "dex", 31_720).await;
     stage
         .condition_is(&shop, condition, "True", "StaticPasswords")
         .await;
@@ -314,8 +315,8 @@ async fn a_foreign_certificate_and_secret_of_the_name_are_kept() {
     }
     let issued = json!({"certificateIssuer": "of-the-namespace"});
     let clusters = [
-        Scene::cluster("shop", 31_640, &issued),
-        Scene::cluster("bank", 31_641, &issued),
+        Scene::cluster("shop", 31_740, &issued),
+        Scene::cluster("bank", 31_741, &issued),
     ];
     for (cluster, kind) in clusters.iter().zip(["Certificate", "Secret"]) {
         stage.create(cluster).await;

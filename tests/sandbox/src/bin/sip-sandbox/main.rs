@@ -29,6 +29,8 @@ enum Command {
     Demo(demo::Options),
     /// Measures how long a site takes from a new cluster to its last labelled host
     Bench(bench::Options),
+    /// Measures how much longer clusters take beside those of a hostile tenant
+    Hostile(bench::hostile::Options),
 }
 
 #[tokio::main]
@@ -38,6 +40,7 @@ async fn main() -> ExitCode {
         Command::Up(options) => up::run(options).await,
         Command::Demo(options) => Box::pin(demo::run(options)).await,
         Command::Bench(options) => Box::pin(bench::run(options)).await,
+        Command::Hostile(options) => Box::pin(bench::hostile::run(options)).await,
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

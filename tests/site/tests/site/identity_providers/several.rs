@@ -49,7 +49,7 @@ async fn a_provider_keeps_its_keys_when_another_is_removed() {
     let stage = &scene.stage;
     scene.set_bind_password(BIND_PASSWORD).await;
     let entry = |port: u16| scene.cluster("shop", port).spec()["services"]["auth"][0].clone();
-    let (first, second) = (31_640, 31_641);
+    let (first, second) = (31_680, 31_681);
     let shop = scene
         .cluster("shop", first)
         .with("/services/auth", json!([entry(first), entry(second)]));

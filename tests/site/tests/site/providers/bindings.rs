@@ -20,7 +20,7 @@ async fn groups_are_bound_at_the_tenants_api_server() {
     let fields = json!({
         "kubeconfigSecret": "shop-kubeconfig", "groups": [{"group": "admins", "clusterRole": "cluster-admin"}],
     });
-    let shop = Scene::cluster("shop", 31_630, &fields);
+    let shop = Scene::cluster("shop", 31_730, &fields);
     stage.create(&shop).await;
 
     // The provider runs before its tenant's API server does, which needs what the provider gives.
@@ -31,7 +31,7 @@ async fn groups_are_bound_at_the_tenants_api_server() {
         why,
         "auth-shop: kubeconfigSecret: the Secret shop-kubeconfig does not exist"
     );
-    let _dex = scene.run("auth-shop", "dex", 31_630).await;
+    let _dex = scene.run("auth-shop", "dex", 31_730).await;
     let file = tenant
         .kubectl_ok(&["config", "view", "--raw", "--flatten"])
         .await
@@ -107,7 +107,7 @@ async fn a_group_is_unbound_before_the_issuer_is_known(
 async fn groups_are_bound_before_the_entry_is_ready() {
     let scene = Scene::start("ready-late", |_| {}).await;
     let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
-    let port = 31_632;
+    let port = 31_732;
     let shop = Scene::cluster("shop", port, &json!({}));
     stage.create(&shop).await;
     stage

@@ -33,7 +33,7 @@ async fn an_entry_of_anothers_name_changes_no_binding_of_that_one() {
     scene.write_secret("kubeconfig", json!({ "value": file })).await;
     let groups = |groups| json!({"kubeconfigSecret": "kubeconfig", "groups": groups});
     let fields = groups(json!([{"group": "admins", "clusterRole": "view"}]));
-    let other = Scene::cluster("shop-1", 31_650, &fields);
+    let other = Scene::cluster("shop-1", 31_750, &fields);
     stage.create(&other).await;
     let entry = &other.spec()["services"]["auth"][0];
     stage
@@ -52,9 +52,9 @@ async fn an_entry_of_anothers_name_changes_no_binding_of_that_one() {
     let before = found().await;
 
     let mut second = entry.clone();
-    second["nodePort"] = json!(31_652);
+    second["nodePort"] = json!(31_752);
     second["groups"] = json!([]);
-    let shop = Scene::cluster("shop", 31_651, &json!({}));
+    let shop = Scene::cluster("shop", 31_751, &json!({}));
     let first = shop.spec()["services"]["auth"][0].clone();
     let shop = shop.with("/services/auth", json!([first, second]));
     stage.create(&shop).await;

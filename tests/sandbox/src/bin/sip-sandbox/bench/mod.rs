@@ -3,6 +3,7 @@
 mod agents;
 mod clusters;
 mod figure;
+pub(crate) mod hostile;
 mod room;
 mod scene;
 

@@ -8,7 +8,11 @@ use futures::{
     future::{self, BoxFuture},
     stream,
 };
-use kube::{Api, ResourceExt as _, api::DynamicObject, api::PostParams, runtime::watcher};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, ListParams, PostParams},
+    runtime::watcher,
+};
 use sandbox::{
     audit::Entry,
     crds, inventory,
@@ -49,7 +53,7 @@ pub(super) struct Scene {
     pub(super) steps: Steps,
     running: Vec<(Agent, AgentProcess)>,
     site: Site,
-    _region: Region,
+    region: Region,
 }
 
 impl Scene {
@@ -95,8 +99,32 @@ impl Scene {
             steps: steps.clone(),
             running,
             site,
-            _region: region,
+            region,
         })
+    }
+
+    pub(super) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Starts an agent that no other benchmark needs.
+    pub(super) async fn start_agent(
+        &mut self,
+        agent: Agent,
+        variables: &[(&str, String)],
+    ) -> anyhow::Result<()> {
+        let config = self.region.site_config(&self.site);
+        let start = async {
+            let started = self
+                .region
+                .start_agent_with(&self.site, agent, &config, variables);
+            let mut process = started.await?;
+            process.is_ready().await?;
+            anyhow::Ok(process)
+        };
+        let process = self.steps.step(agent.program(), start).await?;
+        self.running.push((agent, process));
+        Ok(())
     }
 
     /// A new cluster in a namespace of its own, or of all that come with it.
@@ -124,7 +152,7 @@ impl Scene {
 
     /// From before the first of so many clusters is created to the last label on a host.
     pub(super) async fn place_at_once(&mut self, shape: Shape, count: u16) -> anyhow::Result<Duration> {
-        let namespace = format!("from-{}", self.clusters);
+        let namespace = self.next_namespace();
         self.site.create_tenant_namespace(&namespace).await?;
         let clusters: Vec<DynamicObject> = (0..count)
             .map(|_| self.next(&namespace, shape))
@@ -139,6 +167,28 @@ impl Scene {
         let (labelled, ()) =
             while_running(&mut self.running, Box::pin(future::try_join(labelled, created))).await?;
         Ok(labelled.saturating_duration_since(begun))
+    }
+
+    /// Where [`Self::place_at_once`] creates the next clusters.
+    pub(super) fn next_namespace(&self) -> String {
+        format!("from-{}", self.clusters)
+    }
+
+    /// Deletes the clusters of a namespace, and waits until they are gone.
+    pub(super) async fn remove_clusters(&self, namespace: &str) -> anyhow::Result<()> {
+        let clusters = sip_clusters::api(self.site.client(), namespace);
+        let all = ListParams::default();
+        clusters.delete_collection(&DeleteParams::default(), &all).await?;
+        let what = format!("the clusters of {namespace} to be gone");
+        let gone = wait::until_all(
+            clusters,
+            watcher::Config::default(),
+            &what,
+            PATIENCE,
+            |clusters| clusters.is_empty(),
+        );
+        Box::pin(gone).await?;
+        Ok(())
     }
 
     /// Waits until the agents have nothing to do any more.
@@ -173,6 +223,21 @@ impl Scene {
         let before = writes()?;
         tokio::time::sleep(time).await;
         Ok(writes()? - before)
+    }
+
+    /// The most memory that each agent had at any time.
+    pub(super) fn peaks(&self, goal: u64) -> anyhow::Result<Vec<Figure>> {
+        let figures = self.running.iter().map(|(agent, process)| {
+            let program = agent.program();
+            let pid = process.pid().with_context(|| format!("{program} has ended"))?;
+            let (_, most) = agents::resident(pid)?;
+            let name = format!(
+                "{} hosts: most memory of {program}, which never ended",
+                self.hosts
+            );
+            Ok(Figure::mebibytes(name, goal, most))
+        });
+        figures.collect()
     }
 
     /// The memory that each agent has now.
