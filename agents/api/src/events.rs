@@ -82,9 +82,9 @@ reasons! {
     ReplicasSet: Normal on Cluster, "The replicas of an object of Cluster API that the spec names were set; the note names it, both numbers and the role.";
     ReplicasNotSet: Warning on Cluster, "The replicas of such an object cannot be set: `ClusterAPISynced` is `False` with a reason other than `Waiting`; the note is its message.";
     HostNamespaceDropped: Warning on Cluster, "The site's configuration lacks a host namespace in which the cluster holds hosts. The cluster agent does not start.";
-    Stale: Warning on Cluster, "The scheduler cannot be asked. What runs stays as it is.";
+    Stale: Warning on Cluster, "The scheduler does not answer, or answers `UNAVAILABLE`; the note quotes it. What runs stays as it is.";
     Labeled: Normal on Host, "The host is claimed and labelled for the SIPCluster, which is the related object of this Event and of the three below.";
-    Adopted: Normal on Host, "The host was labelled for the SIPCluster before the scheduler knew it; the cluster holds it now.";
+    Adopted: Normal on Host, "The annotation `sip.airshipit.org/cluster-api-cluster` of a labelled host was set as on its SIPCluster, such as on a host that Airship SIP labelled.";
     Relabeled: Normal on Host, "Somebody changed the labels; they are put back.";
     Released: Normal on Host, "The labels of the SIPCluster are removed.";
     InvalidHost: Warning on Host, "Annotations, labels or network data of the host cannot be used, its consumer belongs to no cluster that holds it, or its BMC reports a fault; the note has each.";

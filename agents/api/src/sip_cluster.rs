@@ -58,7 +58,7 @@ pub use cluster_api::{ClusterApiSpec, ReplicasSpec};
         name = "Workers",
         type_ = "string",
         json_path = ".status.counts.workers",
-        description = "Workers bound / wanted"
+        description = "Members of all roles but ControlPlane, bound / wanted"
     ),
     printcolumn(
         name = "Message",
@@ -70,7 +70,7 @@ pub use cluster_api::{ClusterApiSpec, ReplicasSpec};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SIPClusterSpec {
-    /// Hosts to place, by role. `ControlPlane` and `Worker` are in use; any valid label value is accepted as a role.
+    /// Hosts to place, by role. Load balancers use the roles `ControlPlane` and `Worker`; any valid label value is accepted as a role.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, NodeSet>,
     /// Services in front of the hosts.
@@ -149,7 +149,8 @@ pub struct ResourcesSpec {
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerControlPlaneSpec {
     /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
-    /// only digits. Without it the entry is known by its ports, and its objects are named by its index.
+    /// only digits. Without it the agent identifies the entry by its ports; the names of the objects of the second and further entries end with
+    /// the first number that was free when they were made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Container image with HAProxy 2.2 or later.
@@ -198,7 +199,8 @@ pub struct LoadBalancerControlPlaneSpec {
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerWorkerSpec {
     /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
-    /// only digits. Without it the entry is known by its ports, and its objects are named by its index.
+    /// only digits. Without it the agent identifies the entry by its ports; the names of the objects of the second and further entries end with
+    /// the first number that was free when they were made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Container image with HAProxy 2.2 or later.

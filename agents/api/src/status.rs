@@ -71,10 +71,10 @@ pub struct RoleCount {
     /// How many the spec asks for; 0 for a role that it does not name any more.
     #[schemars(with = "i64", range(min = 0))]
     pub wanted: u32,
-    /// Promised by the scheduler and not labelled yet.
+    /// Claimed: the scheduler has not observed their labels yet.
     #[schemars(with = "i64", range(min = 0))]
     pub claimed: u32,
-    /// Labelled.
+    /// Observed with the labels of the cluster.
     #[schemars(with = "i64", range(min = 0))]
     pub bound: u32,
     /// Being released.
@@ -86,8 +86,8 @@ pub struct RoleCount {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
-    /// Number of the present part of this site's history. The scheduler raises it when it finds that its ledger was lost or restored. An
-    /// agent never acts on a placement with a lower epoch than it has seen.
+    /// The scheduler raises it when it detects that its ledger was lost or restored. An agent never acts on a placement with a lower epoch
+    /// than it has observed.
     #[schemars(with = "i64", range(min = 0))]
     pub epoch: u64,
     /// Revision of the cluster's record within the epoch.
@@ -99,9 +99,8 @@ pub struct Placement {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]))]
     pub members: Vec<Member>,
-    /// Revision of the newest release that load balancers must follow and that `members` does not show: of a host that is gone, when the
-    /// cluster also holds the host that was made under its name, or of an address that a member's host does not show any more and that may
-    /// be another machine's. Absent otherwise.
+    /// Revision up to which load balancers must also stop routing to addresses that `members` does not show: those of a deleted host that
+    /// was recreated under the same name, or an address that the host of a member has no more. Absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i64>", range(min = 0))]
     pub former_release: Option<u64>,
@@ -129,7 +128,7 @@ pub struct Member {
     /// Value of the role's topology key on the host; absent when the role has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// State of the member's claim.
+    /// `Claimed`: not observed with its labels yet. `Bound`: observed with them. `Releasing`: being released, not free yet.
     pub state: MemberState,
     /// Revision at which the member came into this state.
     #[schemars(with = "i64", range(min = 0))]
@@ -137,13 +136,13 @@ pub struct Member {
     /// When the member came into this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// Since when it is to be replaced, because it has failed or somebody asked to move it off.
+    /// Since when it is to be replaced, because it has failed or its replacement was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_since: Option<Time>,
     /// The member in whose place it comes, as `namespace/name`, until that one is released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// Why it is releasing: `surplus`, `failed`, `gone`, `deleted` or `orphaned`.
+    /// Why it is releasing: `surplus`, `failed` (or moved at somebody's request), `gone`, `deleted` or `orphaned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_reason: Option<String>,
     /// While it is releasing and in use: the Machine on it that Cluster API is asked to delete first, as `namespace/name`.
@@ -154,9 +153,9 @@ pub struct Member {
 /// How far a claim on a host has come.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
 pub enum MemberState {
-    /// Promised by the scheduler; not labelled yet.
+    /// The scheduler has decided; it has not observed the labels yet.
     Claimed,
-    /// Labelled; Cluster API may use it.
+    /// Observed with the labels of the cluster; Cluster API may use it.
     Bound,
     /// Being released; not free yet.
     Releasing,

@@ -235,8 +235,8 @@ mod tests {
         let made = certificates::renewed(Stored::default(), None, &Names::default(), SystemTime::now());
         let authority = made.unwrap().1.bundle;
         for (answer, expected) in [
-            (&[0x30, 0x00][..], "it answers nonsense"),
-            (&[0x30, 0x80, 0x30, 0x80][..], "it answers nonsense"),
+            (&[0x30, 0x00][..], "its answer is not LDAP"),
+            (&[0x30, 0x80, 0x30, 0x80][..], "its answer is not LDAP"),
             (
                 &[
                     0x30, 15, 2, 1, 1, 0x78, 10, 10, 1, 2, 4, 0, 4, 3, b'a', 0x1b, b'[',

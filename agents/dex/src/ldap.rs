@@ -36,7 +36,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     Connection(#[from] io::Error),
     /// The answer is not one to the request.
-    #[error("it answers nonsense")]
+    #[error("its answer is not LDAP")]
     Nonsense,
 }
 

@@ -17,14 +17,14 @@ const QUOTA: Definition = Definition {
     name: "sip_dex_agent_storage_quota_bytes",
     kind: Kind::Gauge,
     labels: &[],
-    help: "Bytes that this etcd may store; from half of them on, the oldest begun logins are removed",
+    help: "Bytes that this etcd may store; from half of them on, the oldest unfinished logins are removed",
 };
 /// Logins that were removed.
 const REMOVED: Definition = Definition {
     name: "sip_dex_agent_removed_logins_total",
     kind: Kind::Counter,
     labels: &[],
-    help: "Logins that somebody has begun and that were removed, since a provider had too many or etcd became full",
+    help: "Unfinished logins that were removed, since a provider had too many or half of etcd's quota was in use",
 };
 
 /// Every metric of the Dex agent, in the order of the documentation.

@@ -53,7 +53,7 @@ pub struct StorageArgs {
         default_value = "root"
     )]
     pub user: String,
-    /// File with the password of that user; without it no provider would be separate from another
+    /// File with the password of that user, which separates providers: required with --storage-endpoint
     #[arg(
         long = "storage-password",
         env = "SIP_DEX_STORAGE_PASSWORD_FILE",
@@ -216,10 +216,7 @@ impl Store {
                     }
                     Err(error) => {
                         let error = runtime::error_chain::chain(&error);
-                        tracing::warn!(
-                            error,
-                            "providers in the storage are not safe from each other; requeued"
-                        );
+                        tracing::warn!(error, "the storage does not separate providers; requeued");
                     }
                 }
             }

@@ -63,7 +63,7 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Configuration => f.write_str("more than servers differ"),
+            Self::Configuration => f.write_str("it differs in more than its servers"),
             Self::Moved(server) => write!(f, "server {server} has another address"),
         }
     }

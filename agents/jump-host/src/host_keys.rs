@@ -162,7 +162,7 @@ impl Keeper {
     /// The `ConfigMap` of SIP's had a script; as fields of ours those that are not applied go.
     async fn take_over_script(&self, instance: &Instance<'_>) -> Result<(), Error> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), instance.cluster().namespace());
-        let failed = || Error::kubernetes("take over the ConfigMap that SIP made");
+        let failed = || Error::kubernetes("take over the ConfigMap that Airship SIP made");
         if let Some(map) = maps.get_metadata_opt(instance.name()).await.map_err(failed())? {
             takeover::take_over(&maps, &map.metadata, SIP, MANAGER)
                 .await

@@ -129,7 +129,7 @@ fn refuses(pod: &str, why: &str) -> Probe {
         PODS_FAIL
     };
     let message = format!(
-        "sshd in pod {pod} keeps its previous configuration, with the members of then: {}",
+        "sshd in pod {pod} keeps its previous configuration and members: {}",
         printable(why)
     );
     Probe {
@@ -147,7 +147,10 @@ fn behind(pod: &str, failed: Option<&str>, age: Duration) -> Probe {
             format!("pod {pod} cannot write its files: {}", printable(words)),
         )),
         None => late.then(|| {
-            let message = format!("pod {pod} has not had the newest files for {} s", LATE.as_secs());
+            let message = format!(
+                "pod {pod} has not confirmed the newest files within {} s",
+                LATE.as_secs()
+            );
             Problem::new(PROGRESSING, message)
         }),
     };

@@ -47,7 +47,7 @@ pub(crate) fn remark(
     Some(Remark {
         reason: BMC_UNREACHABLE,
         text: format!(
-            "the last call of these BMCs failed: {}; `host` may not work",
+            "the last call to these BMCs failed: {}; `host` may not work for these hosts",
             named.join(", ")
         )
         .into(),

@@ -91,9 +91,10 @@ pub(crate) fn render(scope: Scope<'_>, jump_host: &JumpHost, site: &OfSite, foun
     let objects = prepared(plan.objects());
     let bad: Vec<String> = bad_keys.into_iter().chain(bad_authorities).collect();
     let bad = (!bad.is_empty()).then(|| Problem::new(INVALID_KEY, bad.join("; ")));
+    let network = jump_host.service().network_id();
     let missing = without_address.into_iter();
     let missing =
-        missing.map(|host| Problem::new(NO_ADDRESS, format!("{host} has no address in its network")));
+        missing.map(|host| Problem::new(NO_ADDRESS, format!("{host} has no address in network {network}")));
     let names_secrets =
         jump_host.node_ssh_private_keys().is_some() || jump_host.kubeconfig_secret().is_some();
     Rendered {

@@ -64,12 +64,12 @@ impl Follows {
                 pod,
                 failed: Some(words),
             } => {
-                let message = format!("pod {pod} still runs the previous configuration: {words}");
+                let message = format!("pod {pod} does not run the newest configuration: {words}");
                 Some(Problem::new(PODS_FAIL, message))
             }
             Self::Not { pod, failed: None } => (elapsed >= SLOW).then(|| {
                 let message = format!(
-                    "pod {pod} has not confirmed for {} s that it runs the newest configuration",
+                    "pod {pod} has not confirmed within {} s that it runs the newest configuration",
                     SLOW.as_secs()
                 );
                 Problem::new(PROGRESSING, message)
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(problem.reason, PODS_FAIL);
         assert_eq!(
             problem.message,
-            "pod lb-1 still runs the previous configuration: [ALERT] no"
+            "pod lb-1 does not run the newest configuration: [ALERT] no"
         );
     }
 }

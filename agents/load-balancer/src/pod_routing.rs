@@ -47,7 +47,7 @@ pub(crate) fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
             Routing::None
         } else {
             Routing::Some(format!(
-                "pod {name} starts with what the Airship SIP operator made"
+                "pod {name} is of a Deployment of the Airship SIP operator, and may route to hosts that are being released"
             ))
         };
     }
@@ -194,7 +194,9 @@ mod tests {
             (
                 "the Airship SIP operator made it, and it is on no node",
                 with(of_sip, "/spec/nodeName", Value::Null),
-                some("pod lb-1 starts with what the Airship SIP operator made"),
+                some(
+                    "pod lb-1 is of a Deployment of the Airship SIP operator, and may route to hosts that are being released",
+                ),
             ),
             ("made for this", without_sidecar(pod(&up), DIGEST), Routing::None),
             (

@@ -47,9 +47,10 @@ pub(crate) fn render(
         None => (plan.objects(&members), None),
         Some(chosen) => by_template(&plan, &members, chosen),
     };
+    let network = balancer.entry().network_id();
     let missing = without_address.into_iter();
     let missing =
-        missing.map(|host| Problem::new(NO_ADDRESS, format!("{host} has no address in its network")));
+        missing.map(|host| Problem::new(NO_ADDRESS, format!("{host} has no address in network {network}")));
     let checking = problem
         .as_ref()
         .is_some_and(|problem| problem.reason != BAD_TEMPLATE);

@@ -262,7 +262,7 @@ impl Display for Ineligible {
             Self::UnknownStatus(text) => write!(f, "its operational status {:?} is not known", cut(text)),
             Self::State(state) => write!(f, "its state is {}, not available", cut(&state.to_string())),
             Self::MarkedFailed => f.write_str("it is marked as failed"),
-            Self::ReplaceRequested => f.write_str("its member is to be replaced"),
+            Self::ReplaceRequested => f.write_str("its replacement was requested"),
             Self::WriteRefused => f.write_str("the API server refuses every write of it"),
             Self::Cordoned => f.write_str("it is cordoned"),
             Self::CordonedDomain(domain) => write!(f, "{domain} is cordoned by the site's policy"),
@@ -294,11 +294,11 @@ impl Display for Ineligible {
 impl Display for FailReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Gone => "its host does not exist any more",
+            Self::Gone => "its BareMetalHost does not exist any more",
             Self::MarkedFailed => "it is marked as failed",
             Self::InError => "it has been in error for too long",
             Self::UsedBeforeLabelled => "it got a consumer before it had its labels",
-            Self::WriteRefused => "the API server refuses its labels",
+            Self::WriteRefused => "the API server refuses every write of it",
             Self::MoveRequested => "its replacement was requested",
         })
     }

@@ -124,7 +124,7 @@ pub enum Error {
     },
     /// A message was not read.
     #[error(
-        "a message of this call may have at most {} KiB, and this one has {found} bytes: send hosts in chunks of at most 1,000, and ask for less at once",
+        "a message of this call may have at most {} KiB, and this one has {found} bytes: a shorter spec, fewer hosts in a message or a smaller page would help",
         .most >> 10
     )]
     Unread {

@@ -154,11 +154,11 @@ pub fn difference(before: &Policy, after: &Policy) -> String {
         .difference(cordoned)
         .map(|domain| format!("{domain} is not cordoned any more"));
     let others = [
-        (*hierarchy != before.hierarchy, "the hierarchy is another"),
-        (*quotas != before.quotas, "the quotas are others"),
+        (*hierarchy != before.hierarchy, "the hierarchy has changed"),
+        (*quotas != before.quotas, "the quotas have changed"),
         (
             *namespace_preference != before.namespace_preference,
-            "the preferred namespaces are others",
+            "the preferred namespaces have changed",
         ),
     ];
     let others = others.into_iter().filter(|(changed, _)| *changed);

@@ -12,7 +12,7 @@ pub enum Output {
     Table,
     /// JSON in a stable format
     Json,
-    /// The same as YAML
+    /// The JSON output as YAML
     Yaml,
 }
 

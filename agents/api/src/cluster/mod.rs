@@ -192,7 +192,9 @@ impl Cluster {
     /// Name of the Cluster API cluster that it serves: what its annotation names, or else its own name.
     #[must_use]
     pub fn cluster_api_name(&self) -> &str {
-        self.cluster_api.as_ref().map_or(self.name(), ClusterApiCluster::name)
+        self.cluster_api
+            .as_ref()
+            .map_or(self.name(), ClusterApiCluster::name)
     }
 
     /// Its `metadata.generation`; 0 for an object that never was in an API server.

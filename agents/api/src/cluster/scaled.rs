@@ -126,12 +126,12 @@ fn named_object<'a>(
         (Some(name), None) => (ScaledKind::MachineDeployment, "machineDeployment", name),
         (None, Some(name)) => (ScaledKind::KubeadmControlPlane, "kubeadmControlPlane", name),
         (None, None) => {
-            let rule = "must name a machineDeployment or a kubeadmControlPlane";
+            let rule = "must name exactly one of machineDeployment and kubeadmControlPlane";
             faults.push(Fault::absent(path, rule));
             return None;
         }
         (Some(name), Some(_)) => {
-            let rule = "must name a machineDeployment or a kubeadmControlPlane, not both";
+            let rule = "must name exactly one of machineDeployment and kubeadmControlPlane, not both";
             faults.push(Fault::text(path, name, rule));
             return None;
         }

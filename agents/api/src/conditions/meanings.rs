@@ -44,7 +44,7 @@ const READY: &[Meaning] = &[
     ),
     no(
         Reason::UnableToApplyLabels,
-        "A member cannot be labelled; the message names the host and the cause.",
+        "`HostsLabeled` is `Blocked` or `Refused`: a host cannot be labelled or unlabelled, or another cluster uses it; the message names the host and the cause.",
     ),
     no(
         Reason::UnableToDecommission,
@@ -156,7 +156,7 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     no(Reason::PodsFail, "Pods end or cannot be started."),
     stalls(
         Reason::BadTemplate,
-        "The site's template cannot be used. The load balancer still runs with the last one that could.",
+        "The site's template cannot be used. The load balancer runs with the last template that was accepted, or with the built-in configuration if there is none; the message states which.",
     ),
     no(
         Reason::NetworkAttachmentMissing,

@@ -23,7 +23,7 @@ pub struct AuthSpec {
     /// Labels of the site's nodes that may run the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
-    /// `id` of a network in the hosts' networkData. Required as in SIP, without effect: a provider connects to no host.
+    /// `id` of a network in the hosts' networkData. Required as in Airship SIP, without effect: a provider connects to no host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
     /// IP address under which users reach the service, chosen by you, such as that of a node or of a load balancer in front of the site.

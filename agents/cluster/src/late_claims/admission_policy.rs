@@ -79,10 +79,10 @@ pub async fn watch(
         late_claims.policy_is(gap.is_none());
         if last.as_ref() != Some(&gap) {
             match &gap {
-                None => tracing::info!("the policy on consumers of hosts is in force"),
+                None => tracing::info!("ValidatingAdmissionPolicy sip-host-consumers is in force"),
                 Some(gap) => tracing::warn!(
                     %gap,
-                    "the policy on consumers of hosts is not in force: releases wait for claims in flight"
+                    "ValidatingAdmissionPolicy sip-host-consumers is not in force: each release waits claimsInFlightSeconds"
                 ),
             }
             last = Some(gap);

@@ -97,7 +97,9 @@ impl LateClaims {
                 None => self.changed.notified().await,
             }
             if self.lock().counts_now(Instant::now()) {
-                tracing::info!("late claims are refused by every API server: releases are confirmed at once");
+                tracing::info!(
+                    "every API server enforces sip-host-consumers by now: releases are confirmed at once"
+                );
             }
             let due = self.lock().due(Instant::now());
             for cluster in due {

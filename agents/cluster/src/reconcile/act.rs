@@ -103,12 +103,12 @@ async fn act_on_replicas((spec, scale): (&Spec, &Scale), context: &Context, outc
         // Its controllers write it often: it is read again.
         Err(error) if matches!(apply::code(&error), Some(404 | 409)) => {
             outcomes.requeue_in(CHANGED);
-            let why = format!("{scale}: it has changed meanwhile");
+            let why = scale.not_set("the object has changed meanwhile");
             outcomes.unscaled.push((Reason::Waiting, why));
         }
         Err(error) => {
             outcomes.requeue_in(REFUSED);
-            let why = format!("{scale}: {}", apply::reason(&error));
+            let why = scale.not_set(&apply::reason(&error));
             let event = Event::new(EventReason::ReplicasNotSet, &why);
             outcomes.events.push(event);
             outcomes.unscaled.push((Reason::Refused, why));
@@ -217,7 +217,13 @@ fn host_event(action: &HostAction, cluster: &ClusterId) -> Option<HostEvent> {
             EventReason::Relabeled,
             format!("labels of SIPCluster {key} are put back"),
         ),
-        Verb::Adopt => (EventReason::Adopted, format!("its labels mean SIPCluster {key}")),
+        Verb::Adopt => (
+            EventReason::Adopted,
+            format!(
+                "annotation {} is set as on SIPCluster {key}",
+                api::annotations::CLUSTER_API_CLUSTER
+            ),
+        ),
         Verb::Unlabel => (
             EventReason::Released,
             format!("the labels of SIPCluster {key} are removed"),

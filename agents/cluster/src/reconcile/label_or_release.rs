@@ -131,7 +131,7 @@ fn attempt(verb: Verb, facts: &Facts<'_>) -> Assessment {
     match HostAction::new(verb, facts) {
         Ok(action) => Assessment::Due(action),
         Err(Violation::Labels) => Assessment::Blocked(format!(
-            "it carries labels of somebody else: {}",
+            "it has labels of another cluster or role: {}; correct or remove them",
             describe_labels(host.sip_labels())
         )),
         // The claim is older than what the host shows: this process was paused, and another has released the host.

@@ -45,7 +45,10 @@ fn about_all(placement: &Placement, scheduled: Option<&str>) -> Option<Event> {
         }
         None if scheduled.is_none_or(|before| !before.is_empty()) => Some(Event::new(
             EventReason::Scheduled,
-            format!("{} hosts are held", placement.members().len()),
+            format!(
+                "all wanted hosts are assigned; held: {}",
+                placement.members().len()
+            ),
         )),
         Some(_) | None => None,
     }
@@ -87,7 +90,7 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
         event(EventReason::HostFailed, "to be replaced", failed),
         event(EventReason::MoveRequested, "to be moved", moves),
         event(EventReason::Replacing, "replacements were claimed", replacing),
-        event(EventReason::Releasing, "hosts are released", leaving),
+        event(EventReason::Releasing, "hosts to be released", leaving),
     ]
     .into_iter()
     .flatten()
@@ -207,7 +210,7 @@ mod tests {
                 ),
                 (
                     "Releasing",
-                    "hosts are released: metal/h1 (Worker): failed".to_owned()
+                    "hosts to be released: metal/h1 (Worker): failed".to_owned()
                 ),
             ]
         );

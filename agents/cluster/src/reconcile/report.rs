@@ -119,7 +119,7 @@ pub(super) async fn finish(
         && object.status.is_some()
     {
         let note = format!(
-            "the scheduler cannot be asked, so nothing changes: {}",
+            "the scheduler does not serve the call, so nothing changes: {}",
             scheduler::reason(status)
         );
         publish(vec![Event::new(EventReason::Stale, note)], object, context).await;

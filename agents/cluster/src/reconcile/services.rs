@@ -188,7 +188,7 @@ pub(super) fn readiness(
             None if overdue(since, now) => {
                 let limit = ANSWER_WITHIN.as_secs();
                 failing.push(format!(
-                    "{section}: NoAgent: no agent has answered this section for {limit} s"
+                    "{section}: NoAgent: no agent has answered this section within {limit} s"
                 ));
             }
             None => progressing.push(format!("{section}: its agent has not answered yet")),

@@ -245,6 +245,6 @@ async fn evict(server: &Server, node: &Node, host: &str, before: usize) -> Resul
     let [held, failed] = [held, failed].map(|words| tenant::short(&words.unwrap_or_default()));
     Ok(Drain::Draining {
         node: name,
-        left: format!("{left} pods are left{held}{failed}"),
+        left: format!("pods left: {left}{held}{failed}"),
     })
 }

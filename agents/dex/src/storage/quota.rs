@@ -140,7 +140,7 @@ async fn pass(etcd: &Etcd, metrics: &StorageMetrics) -> Result<(), Error> {
         let Some(largest) = largest.filter(|largest| largest.size() >= LITTLE) else {
             tracing::warn!(
                 in_use = space.in_use,
-                "the storage of identity providers is half full, and not with begun logins: raise its quota"
+                "the storage of identity providers is half full with other data than unfinished logins: raise its quota"
             );
             break;
         };
@@ -217,7 +217,7 @@ async fn remove_oldest(
         prefix = begun.prefix,
         begun = begun.count,
         removed,
-        "removed the oldest begun logins of an identity provider: it has too many"
+        "removed the oldest unfinished logins of an identity provider: it had too many, or etcd is half full"
     );
     Ok(())
 }

@@ -47,7 +47,11 @@ impl Follower {
                 && !fingerprint.has_read_again_since(&attempt.fingerprint)
         });
         if let Some(attempt) = in_vain {
-            let unlike = || format!("HAProxy has read the configuration anew, and yet: {reason}");
+            let unlike = || {
+                format!(
+                    "HAProxy was reloaded, but what it runs still differs from the configuration: {reason}"
+                )
+            };
             return Ok(Pass {
                 runs: false,
                 failed: Some(attempt.refused.clone().unwrap_or_else(unlike)),

@@ -9,8 +9,8 @@ const EXIT_CODES: &str = "Exit codes:
   0  done
   1  another failure, such as a file that cannot be read
   2  wrong arguments
-  3  refused: the host is not the cluster's, is busy, or cannot do it; nothing was changed
-  4  no replica serves, or there are too many calls; nothing was changed
+  3  refused: the call is not allowed, or the state of the host does not permit it; nothing was changed
+  4  not possible now: no replica serves, the scheduler or API server does not answer, or a limit is reached; nothing was changed
   5  the host's BMC failed; nothing was changed
   6  unknown: the action was sent or may have been, and its effect was not seen; `host status` shows the host
 

@@ -106,7 +106,7 @@ pub enum Error {
     },
     /// An action is unfinished.
     #[error(
-        "host {host} has an unfinished action; retry when it has ended, or force the action once that one was sent"
+        "host {host} has an unfinished action: retry after it has ended; once its request was sent to the BMC, a forced action supersedes it"
     )]
     UnderWay {
         /// Namespace and name.
@@ -194,7 +194,7 @@ pub enum Error {
     #[error("the scheduler does not say which hosts the cluster holds: {}", .0.message())]
     Scheduler(Box<Status>),
     /// The API server fails.
-    #[error("the API server does not {what}: {}", chain(&**.source))]
+    #[error("cannot {what}: {}", chain(&**.source))]
     ApiServer {
         /// What it does not do.
         what: &'static str,

@@ -48,7 +48,7 @@ impl Host {
                     "the jump-host agent may not read hosts in its namespace",
                 ));
             }
-            found => found.map_err(Error::api_server("show BareMetalHosts"))?,
+            found => found.map_err(Error::api_server("read BareMetalHosts"))?,
         };
         let object = found
             .filter(|found| found.uid().as_deref() == Some(id.uid()))
@@ -185,7 +185,7 @@ impl Host {
             Err(kube::Error::Api(status)) if status.is_forbidden() => {
                 return Err(self.unusable(format!("the agent may not read Secret {name}")));
             }
-            Err(error) => return Err(Error::api_server("show the Secret of a BMC")(error)),
+            Err(error) => return Err(Error::api_server("read the Secret of a BMC")(error)),
         };
         let secret = secret.ok_or_else(|| self.unusable(format!("Secret {name} does not exist")))?;
         Credentials::parse(&secret).map_err(|incomplete| self.unusable(incomplete.to_string()))

@@ -127,7 +127,7 @@ fn unclear(member: &Member, name: &str) -> Error {
         field: "host",
         value: clipped(name),
         rule: format!(
-            "no host of the cluster is called so, and another host may be; to change {host}, name it {host}{}",
+            "a name that is shortened, or an ordinal without {ORDINAL}, changes no host, since it may mean another one: use {host}{}",
             ordinal.unwrap_or_default(),
             host = member.host
         ),

@@ -52,7 +52,7 @@ pub async fn tenant(client: &Client, holder: &Holder) -> Result<Tenant, Error> {
             kube::Error::Api(status) if status.is_forbidden() => {
                 refused("its namespace does not allow jump hosts".to_owned())
             }
-            error => Error::api_server("show pods and ServiceAccounts")(error),
+            error => Error::api_server("read pods and ServiceAccounts")(error),
         })?;
     if !found_pod.is_some_and(|found| is_running_as(&found, pod_uid, name)) {
         return Err(Error::TokenRefused(format!(
@@ -66,7 +66,7 @@ pub async fn tenant(client: &Client, holder: &Holder) -> Result<Tenant, Error> {
     let (cluster, uid) = owner.ok_or_else(|| refused("no SIPCluster owns it".to_owned()))?;
     let clusters = Api::<SIPCluster>::namespaced(client.clone(), namespace);
     let found = clusters.get_opt(&cluster).await;
-    let found = found.map_err(Error::api_server("show SIPClusters"))?;
+    let found = found.map_err(Error::api_server("read SIPClusters"))?;
     let object = found
         .filter(|found| found.uid().as_ref() == Some(&uid))
         .ok_or_else(|| {
@@ -79,7 +79,7 @@ pub async fn tenant(client: &Client, holder: &Holder) -> Result<Tenant, Error> {
     // Entries without a name have that of what exists with their node port, as in the agent that makes jump hosts.
     let services = Api::<Service>::namespaced(client.clone(), namespace);
     let services = services.list(&ListParams::default().labels(&selector())).await;
-    let services = services.map_err(Error::api_server("show Services"))?.items;
+    let services = services.map_err(Error::api_server("read Services"))?.items;
     let parsed = parsed.keep_names(&made_ports(&object, |name| name.starts_with(PREFIX), &services));
     let mut jump_hosts = parsed.jump_hosts().iter();
     let own = jump_hosts.find(|jump_host| jump_host.service().object_name().as_str() == name);

@@ -2,7 +2,7 @@
 
 use crate::{follow, install, sshd};
 
-/// What runs in every pod of a jump host besides sshd.
+/// Prepares, updates and runs sshd in the pods of jump hosts.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "sip-jump-host-sidecar", version)]
 pub struct Args {

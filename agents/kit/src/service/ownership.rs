@@ -126,7 +126,7 @@ pub(super) async fn take_over<K: Object>(
     let taken = takeover::take_over(&objects, found, SIP, site.identity.manager).await;
     taken
         .map(drop)
-        .map_err(Error::kubernetes("take over what SIP made"))
+        .map_err(Error::kubernetes("take over what Airship SIP made"))
 }
 
 fn is_owned_by(service: &Service, uid: &str) -> bool {

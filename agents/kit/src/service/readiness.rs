@@ -47,11 +47,14 @@ pub fn rollout(deployment: &Deployment) -> Option<Problem> {
         0
     };
     let available = status.available_replicas.unwrap_or(0).min(updated);
-    let surplus = status.replicas.unwrap_or(0) > wanted;
-    if seen && available >= wanted && !surplus {
+    let surplus = status.replicas.unwrap_or(0).saturating_sub(wanted);
+    if seen && available >= wanted && surplus <= 0 {
         return None;
     }
-    let message = format!("{available} of {wanted} pods are up to date and available");
+    let mut message = format!("{available} of {wanted} pods are up to date and available");
+    if available >= wanted && surplus > 0 {
+        message += &format!("; still running, of before: {surplus}");
+    }
     Some(Problem::new(PROGRESSING, message))
 }
 

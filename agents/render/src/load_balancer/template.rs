@@ -41,7 +41,7 @@ pub enum Error {
     },
     /// It is written in Go's `text/template`, as SIP's were.
     #[error(
-        "line {line}: {{{{ {found} }}}} is Go's text/template, as SIP's were; write {instead} (docs/load-balancers.md translates the rest)"
+        "line {line}: {{{{ {found} }}}} is Go's text/template, as those of Airship SIP were; write {instead} (docs/load-balancers.md translates the rest)"
     )]
     Go {
         /// Line of the template, from 1.

@@ -24,7 +24,7 @@ pub const AUDIT: &str = "audit";
 /// Command-line options of logs and traces.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TelemetryArgs {
-    /// What to log, as directives of the tracing library such as `info` or `info,scheduler=debug`
+    /// What to log, as directives of the tracing library such as `debug` or `info,kube=debug`
     #[arg(long, env = "RUST_LOG", value_name = "FILTER", default_value = "info")]
     pub log: String,
     /// Format of log lines

@@ -246,7 +246,7 @@ async fn handshake(
         biased;
         () = slot.evicted() => {
             if let Some(withheld) = log.evicted.line() {
-                tracing::info!(%address, withheld, "closed in favour of a newer connection: no handshake was in progress");
+                tracing::info!(%address, withheld, "closed in favor of a newer connection: no handshake was in progress");
             }
             (Outcome::Evicted, None)
         }

@@ -190,7 +190,7 @@ pub enum ConnectError {
         address: IpAddr,
     },
     /// Somebody there, but not one to talk to.
-    #[error("{endpoint} is not trusted, or does not trust us")]
+    #[error("TLS handshake with {endpoint} failed: one side does not trust the certificate of the other")]
     Handshake {
         /// Where to.
         endpoint: Arc<str>,

@@ -66,15 +66,15 @@ impl End {
             ),
             Self::Age(age) => (
                 age.as_mut().poll(cx),
-                "the connection has its age, and was told to end",
+                "the connection has reached its maximum age",
             ),
             Self::Replaced(replaced) => (
                 replaced.as_mut().poll(cx),
-                "the identity, or its site, has as many newer connections as it may have",
+                "newer connections of the identity, or of its site, have reached their limit",
             ),
             Self::Cut(cut) => (
                 cut.as_mut().poll(cx),
-                "the connection was told to end, and has not",
+                "the connection did not end when it was told to",
             ),
         };
         ended.map(|()| why)

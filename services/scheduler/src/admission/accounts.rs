@@ -106,7 +106,10 @@ impl Accounts {
             accounts.retain(|_, account| Arc::strong_count(account) > 1);
         }
         if accounts.len() >= self.limits.identities {
-            let why = format!("{} others of its kind are served", accounts.len());
+            let why = format!(
+                "{} other identities of its site or role are in use",
+                accounts.len()
+            );
             return Err(Box::new(Crowded {
                 error: limited(identity, Limit::Identities, why, LATER),
                 shared: Arc::clone(shared),
@@ -165,7 +168,7 @@ impl Account {
         for (denials, most, who) in [own].into_iter().chain(shared) {
             denials.check().map_err(|until| {
                 let wait = until.wait_time_from(DefaultClock::default().now());
-                let why = format!("{who} more than {most} calls a second that may not be made");
+                let why = format!("{who} more than {most} unauthorized calls a second");
                 self.refuse(Limit::Denials, why, wait.max(SOON))
             })?;
         }
@@ -184,7 +187,7 @@ impl Account {
         )?;
         let taken = |places: &AllPlaces| Arc::clone(places.semaphore(kind)).try_acquire_owned();
         let refused = |most: usize, whose: &str| {
-            let why = format!("{most} calls of this kind of {whose} are under way");
+            let why = format!("{most} calls of this kind by {whose} are in progress");
             self.refuse(Limit::Places(kind), why, SOON)
         };
         let own = taken(&self.places).map_err(|_| refused(self.limits.places(kind), "it"))?;

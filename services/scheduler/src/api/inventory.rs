@@ -175,7 +175,7 @@ impl Inventory {
                 unsynced.push(UnsyncedSite {
                     site: name,
                     reason: format!(
-                        "its own changes have taken all of its time for {} s",
+                        "busy: changes of the site left no time for this read within {} s; retry",
                         BUSY.as_secs()
                     ),
                 });

@@ -67,7 +67,7 @@ impl Exports {
             return Err(Error::Limited {
                 identity: caller,
                 limit: Limit::Exports,
-                why: "another export of it is under way".to_owned(),
+                why: "it already runs an export".to_owned(),
                 again: LATER,
             });
         }

@@ -94,7 +94,7 @@ impl Site {
             site = self.name,
             hosts = unnamed.len(),
             clusters = unnamed_clusters,
-            "what earlier reports named makes room for the present snapshot"
+            "removed what earlier reports named and the present snapshot has not named yet, to stay within the limits of the site"
         );
         self.existence.forget_unnamed(&seen.clusters);
         for id in &unnamed {

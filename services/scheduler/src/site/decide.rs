@@ -67,8 +67,8 @@ pub(super) fn decide(view: View<'_>, record: &mut Record, withheld: Withheld, no
 fn no_room() -> Report {
     Report {
         kind: "replacement-waits".into(),
-        message: "members wait to be replaced, since there is no room for more until hosts that are being released are \
-                  free"
+        message: "members wait to be replaced: the status of the SIPCluster has no space for more until hosts that are being \
+                  released are free"
             .to_owned(),
         ..Report::default()
     }

@@ -11,7 +11,7 @@ pub struct LimitArgs {
     /// Sites that the region may have
     #[arg(long = "sites", env = "SIP_SITES", value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     site_number: u32,
-    /// Mebibytes of memory that the process may have: it does not start when so many sites of these limits do not fit into it
+    /// Mebibytes of memory that the process may have: it does not start when --sites times the limits of a site exceed them
     #[arg(long = "memory-mib", env = "SIP_MEMORY_MIB", value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     site_memory_mib: Option<u32>,
     /// Hosts that a site may report

@@ -44,7 +44,7 @@ impl Site {
         match &host.facts().sip_labels {
             SipLabels::None => Err(not("it has no label of a cluster".to_owned())),
             SipLabels::Partial => Err(not(
-                "its labels name no cluster completely; remove them from the BareMetalHost, and it is free"
+                "it has only some of the labels cluster-namespace, cluster-name and node-type; remove them from the BareMetalHost, and it is free"
                     .to_owned(),
             )),
             SipLabels::Complete { cluster, role: _ } if self.exists(cluster) => {

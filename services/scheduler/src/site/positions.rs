@@ -228,7 +228,7 @@ impl Positions {
         permit: Permit,
     ) -> Result<Commit, TooLarge> {
         let why = format!(
-            "{who} {shown}, and the ledger has issued epoch {} and revisions up to {}: the history goes on above both",
+            "{who} {shown}, and the ledger has issued epoch {} and revisions up to {}: new revisions are above both",
             self.history().epoch(),
             self.known()
         );

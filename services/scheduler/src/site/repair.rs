@@ -49,7 +49,7 @@ impl Site {
             let next = commit.next();
             self.history().raise(shown, cause, next).at(next)
         } else {
-            let who = "an operator has its position repaired: it shows";
+            let who = "an operator repairs the position: the site shows";
             let raise = Raise { shown, cause, who };
             commit = self.positions.raise(&self.name, raise, author, permit)?;
             self.history().at(commit)

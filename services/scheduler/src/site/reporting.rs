@@ -72,7 +72,9 @@ impl Site {
             self.sessions.reset();
             return Ok(None);
         };
-        let why = format!("reporter {highest} is forgotten; the next one is let in whoever it is");
+        let why = format!(
+            "the fence is reset: reporter {highest} is removed, and the next reporter is accepted whatever its Lease"
+        );
         let commit = self.stage_fence(None, &why, author, permit)?;
         self.sessions.reset();
         Ok(Some((highest, commit)))

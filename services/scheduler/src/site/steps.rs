@@ -250,7 +250,7 @@ impl Site {
         let mut decided = self.decide_without(withheld(&record), &record, room, author.now);
         if let Err(error) = room.require_growth(&record, &decided) {
             if let Some(withheld) = self.lines.growth.line() {
-                tracing::warn!(site = self.name, %cluster, %error, withheld, "it does not grow");
+                tracing::warn!(site = self.name, %cluster, %error, withheld, "the cluster gets no further hosts: its record would be too large");
             }
             decided = self.decide_without(Withheld::GROWTH, &record, room, author.now);
         }
@@ -316,7 +316,7 @@ impl Site {
         stored
             .inspect_err(|error| {
                 if let Some(withheld) = self.lines.undone.line() {
-                    tracing::error!(site = self.name, action = author.action, %error, withheld, "not done");
+                    tracing::error!(site = self.name, action = author.action, %error, withheld, "a change was dropped: it is too large");
                 }
             })
             .ok()

@@ -176,8 +176,8 @@ impl Supervisor {
             written = &mut writing => return self::over(written, None),
             () = lost.cancelled() => Some("the right to write is lost"),
             () = shutdown.cancelled() => None,
-            _ = &mut retries => Some("clusters that wait are not decided again any more"),
-            _ = &mut policies => Some("policies are not followed any more"),
+            _ = &mut retries => Some("the task that decides pending clusters again has ended"),
+            _ = &mut policies => Some("the task that reloads policies has ended"),
         };
         drop((retries, policies));
         // Streams end; what has begun besides them is still answered, if it can be.
@@ -275,7 +275,7 @@ fn over(written: Written, cause: Option<&str>) -> End {
         Err(panicked) => (Some(panicked.to_string()), None),
     };
     let why = why.or(cause.map(str::to_owned));
-    let why = why.unwrap_or_else(|| "nobody is left who writes".to_owned());
+    let why = why.unwrap_or_else(|| "the writer of the ledger has ended".to_owned());
     tracing::error!(cause = why, "the term is over");
     End::Over {
         cause: why.into(),

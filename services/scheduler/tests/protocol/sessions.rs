@@ -159,7 +159,7 @@ async fn an_operator_accepts_a_restored_counter_and_is_logged() {
         [
             (
                 "reset-fence".to_owned(),
-                "reporter lease#9 is forgotten; the next one is let in whoever it is".to_owned()
+                "the fence is reset: reporter lease#9 is removed, and the next reporter is accepted whatever its Lease".to_owned()
             ),
             ("fence".to_owned(), "reporter lease#3 is the first".to_owned()),
         ]

@@ -74,7 +74,7 @@ async fn a_full_cluster_replaces_as_many_as_there_is_room() {
     assert!(0 < more && more < LIMIT as usize, "{more} more are replaced");
     let waits = |record: &Record| {
         let mut reports = record.reports.iter();
-        reports.any(|report| report.message.contains("there is no room for more"))
+        reports.any(|report| report.message.contains("has no space for more"))
     };
     assert!(waits(&record), "{:?}", record.reports);
     let refused = stage.apply("huge", 2, FULL + 10).await.unwrap_err();

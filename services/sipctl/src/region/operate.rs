@@ -192,7 +192,9 @@ fn orphan_statement(site: &str, found: &inventory::HostRecord) -> String {
     let inventory::HostRef { namespace, name, uid } = host.r#ref.clone().unwrap_or_default();
     let labels = match convert::sip_labels(&host.labels) {
         SipLabels::None => "it has no labels of a cluster".to_owned(),
-        SipLabels::Partial => "its labels name no cluster completely".to_owned(),
+        SipLabels::Partial => {
+            "it has only some of the labels cluster-namespace, cluster-name and node-type".to_owned()
+        }
         SipLabels::Complete { cluster, role } => format!("its labels say {role} of {cluster}"),
     };
     let holder = holder.as_ref().and_then(|holder| holder.cluster.as_ref());

@@ -51,7 +51,7 @@ fn a_removed_label_is_restored_and_a_foreign_one_reported() {
         stage.ready(&shop).await;
 
         label(stage, host, CLUSTER_NAME, json!("somebody-else")).await;
-        let expected = format!("metal/{host}: it carries labels of somebody else");
+        let expected = format!("metal/{host}: it has labels of another cluster or role");
         let why = stage
             .condition_mentions(&shop, "HostsLabeled", "False", "Blocked", &expected)
             .await;

@@ -63,10 +63,12 @@ async fn without_the_scheduler_nothing_is_torn_down() {
         .edit(&keeps, json!({"nodes": {"Worker": {"count": {"active": 4}}}}))
         .await;
     stage
-        .event(&keeps, "Stale", "the scheduler cannot be asked")
+        .event(&keeps, "Stale", "the scheduler does not serve the call")
         .await;
     stage.delete(&ends).await;
-    stage.event(&ends, "Stale", "the scheduler cannot be asked").await;
+    stage
+        .event(&ends, "Stale", "the scheduler does not serve the call")
+        .await;
 
     assert_eq!(stage.labelled("outage", &keeps).await, labelled);
     assert_eq!(children(&stage).await, before, "load balancers were written to");

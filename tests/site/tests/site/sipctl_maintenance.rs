@@ -145,7 +145,7 @@ async fn moves_a_member_off(stage: &Stage, shop: &Cluster) {
     does(
         stage,
         &["replace", "metal/hands-r2-cp1"],
-        "Done: its member is to be moved off.",
+        "Done: its replacement is requested.",
     )
     .await;
     let moved = stage

@@ -129,7 +129,7 @@ impl Reader<'_> {
             if known.contains(&key) {
                 fields.insert(key, value);
             } else {
-                let rule = format!("is not known here; what is: {}", known.join(", "));
+                let rule = format!("is an unknown field; supported: {}", known.join(", "));
                 self.faults
                     .push(Fault::text(&format!("{path}.{key}"), &value.to_string(), rule));
             }

@@ -102,7 +102,7 @@ fn after(seconds: i64, hosts: Vec<Value>, drained: bool, report: Report) -> Outc
 fn draining() -> Drain {
     Drain::Draining {
         node: "w-1".to_owned(),
-        left: "2 pods are left".to_owned(),
+        left: "pods left: 2".to_owned(),
     }
 }
 
@@ -161,12 +161,12 @@ fn a_host_waits_for_its_node() {
             0,
         ),
         (
-            "pods are left",
+            "pods left",
             10,
             Some(draining()),
             None,
             Action::Drain,
-            Some("its Node w-1 is being drained: 2 pods are left"),
+            Some("its Node w-1 is being drained: pods left: 2"),
             Some(590),
             0,
         ),
@@ -255,7 +255,7 @@ fn a_deletion_is_tried_however_long_the_host_was_leaving() {
             Some(draining()),
             None,
             Action::Delete,
-            Some("drained for 600 s, and is not deleted yet: 2 pods are left"),
+            Some("drained for 600 s, and is not deleted yet: pods left: 2"),
             Some(180),
             0,
         ),

@@ -10,7 +10,10 @@ use std::{
 
 use kit::placement::ClusterId;
 
-use super::{lookup::Lookup, object::Object};
+use super::{
+    lookup::Lookup,
+    object::{Object, OtherOwner},
+};
 
 /// So many changes of a number that this agent has set,
 const TIMES: usize = 3;
@@ -70,9 +73,10 @@ impl Contests {
         if self.is_contested(spec, &object, now) {
             let who = object.set_by.as_deref().unwrap_or("somebody else");
             let minutes = WITHIN.as_secs() / 60;
-            let owner = format!(
-                "{who}, {TIMES} times within {minutes} minutes, and this agent leaves it until spec of the SIPCluster changes"
+            let habit = format!(
+                "{who} changed it {TIMES} times within {minutes} minutes, so this agent does not set it before spec of the SIPCluster changes"
             );
+            let owner = OtherOwner::applying(who, habit);
             object.other_owner.get_or_insert(owner);
         }
         Lookup::Found(object, template)
@@ -124,7 +128,7 @@ mod tests {
     /// Who sets the replicas of the object, as it is read at this second.
     fn owner(contests: &Contests, spec: &Spec, replicas: u32, now: Instant) -> Option<String> {
         match contests.observe(spec, found(replicas), now) {
-            Lookup::Found(object, _) => object.other_owner,
+            Lookup::Found(object, _) => object.other_owner.map(|owner| owner.habit),
             other => panic!("{other:?}"),
         }
     }

@@ -52,10 +52,29 @@ pub(in crate::reconcile) struct Object {
     pub(super) template: Option<String>,
     pub(super) is_paused: bool,
     pub(super) is_deleting: bool,
-    /// Who else sets the replicas, again and again; for people.
-    pub(super) other_owner: Option<String>,
+    /// Who else sets the replicas, again and again.
+    pub(super) other_owner: Option<OtherOwner>,
     /// Who else has set the replicas; for people.
     pub(super) set_by: Option<String>,
+}
+
+/// Somebody whose replicas this agent leaves alone; for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OtherOwner {
+    /// What they do.
+    pub(super) habit: String,
+    /// What ends that.
+    pub(super) remedy: String,
+}
+
+impl OtherOwner {
+    /// One that does this, and stops when the field is not in what it applies.
+    pub(super) fn applying(who: &str, habit: String) -> Self {
+        Self {
+            habit,
+            remedy: format!("remove spec.replicas from what {who} applies"),
+        }
+    }
 }
 
 /// The labels that a template demands of hosts, `spec.template.spec.hostSelector.matchLabels`.
@@ -102,8 +121,14 @@ impl Object {
             // Such a manager sets them again with its next apply. One that has set them once, as `kubectl create` does or a webhook on its
             // behalf, does not.
             other_owner: match autoscaled {
-                Some(annotation) => Some(format!("the autoscaler, by annotation {annotation}")),
-                None => applier().map(manager),
+                Some(annotation) => Some(OtherOwner {
+                    habit: format!("the autoscaler sets it, by annotation {annotation}"),
+                    remedy: format!("remove the annotation {annotation}"),
+                }),
+                None => applier().map(|applied| {
+                    let who = manager(applied);
+                    OtherOwner::applying(&who, format!("{who} sets it"))
+                }),
             },
             set_by: setters().next().map(manager),
         }
@@ -244,13 +269,18 @@ mod tests {
         ] {
             let metadata = json!({"managedFields": entries});
             let found = parse("machineDeployment", &metadata, &json!({"replicas": 3}));
-            assert_eq!(found.other_owner.as_deref(), expected, "{metadata}");
+            let owner = expected.map(|who: &str| OtherOwner::applying(who, format!("{who} sets it")));
+            assert_eq!(found.other_owner, owner, "{metadata}");
             assert_eq!(found.set_by.as_deref(), set_by, "{metadata}");
         }
         for annotation in AUTOSCALED {
             let autoscaled = json!({"annotations": {annotation: "1", PAUSED: ""}});
             let found = parse("machineDeployment", &autoscaled, &json!({}));
-            assert!(found.other_owner.unwrap().contains(annotation));
+            let expected = OtherOwner {
+                habit: format!("the autoscaler sets it, by annotation {annotation}"),
+                remedy: format!("remove the annotation {annotation}"),
+            };
+            assert_eq!(found.other_owner, Some(expected));
             assert_eq!((found.is_paused, found.replicas), (true, 1));
         }
     }

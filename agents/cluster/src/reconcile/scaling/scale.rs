@@ -34,6 +34,17 @@ impl Scale {
     pub(in crate::reconcile) fn target(&self) -> (&str, u32) {
         (&self.object.uid, self.to)
     }
+
+    /// That the replicas stay as they are, for people.
+    pub(in crate::reconcile) fn not_set(&self, why: &str) -> String {
+        let Self {
+            object,
+            from,
+            to,
+            role,
+        } = self;
+        format!("{object}: spec.replicas stays {from}, not {to} for the hosts of role {role}: {why}")
+    }
 }
 
 /// For people.

@@ -168,7 +168,8 @@ fn scale(
         (Some(to), Some(owner)) => Some((
             Reason::OwnedByOthers,
             format!(
-                "spec.replicas is {replicas} and should be {to}, but {owner} sets it: remove spec.replicas from what {owner} applies, or remove this object from spec.clusterAPI.replicas of the SIPCluster"
+                "spec.replicas is {replicas}, must be {to}: {}; {}, or remove this object from spec.clusterAPI.replicas of the SIPCluster",
+                owner.habit, owner.remedy
             ),
         )),
         _ => None,

@@ -21,30 +21,34 @@ pub enum Refused {
     #[error("spec.bmc.address has {0} bytes: must have at most {LONGEST}")]
     TooLong(usize),
     /// It has characters that no address has.
-    #[error("spec.bmc.address is hidden: must have no control characters, blanks or characters beyond ASCII")]
+    #[error(
+        "spec.bmc.address (its value is not shown): must have no control characters, blanks or characters beyond ASCII"
+    )]
     Characters,
     /// It is no URL.
     #[error(
-        "spec.bmc.address is hidden: must be a URL such as `redfish+https://192.0.2.12/redfish/v1/Systems/1`"
+        "spec.bmc.address (its value is not shown): must be a URL such as `redfish+https://192.0.2.12/redfish/v1/Systems/1`"
     )]
     NoUrl,
     /// It has a user name, or a password.
     #[error(
-        "spec.bmc.address is hidden: must have no user name and password: those belong into the Secret of spec.bmc.credentialsName"
+        "spec.bmc.address (its value is not shown): must have no user name and password: those belong into the Secret of spec.bmc.credentialsName"
     )]
     UserInfo,
     /// Another protocol than Redfish.
     #[error("spec.bmc.address has the scheme {0:?}: power control needs one of {known}, each also with +http or +https", known = Kind::all())]
     Scheme(String),
     /// No usable host.
-    #[error("spec.bmc.address is hidden: its host must be a DNS name or an address of one machine")]
+    #[error(
+        "spec.bmc.address (its value is not shown): its host must be a DNS name or an address of one machine"
+    )]
     Host,
     /// No usable port.
-    #[error("spec.bmc.address is hidden: its port must be from 1 to 65535")]
+    #[error("spec.bmc.address (its value is not shown): its port must be from 1 to 65535")]
     Port,
     /// No path of one system.
     #[error(
-        "spec.bmc.address is hidden: its path must be /redfish/v1/Systems/ID, since a BMC may serve several systems"
+        "spec.bmc.address (its value is not shown): its path must be /redfish/v1/Systems/ID, since a BMC may serve several systems"
     )]
     Path,
 }

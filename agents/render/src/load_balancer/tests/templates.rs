@@ -110,7 +110,7 @@ fn template_errors_name_their_line() {
         ("{{ servers|shout }}", "line 1: unknown filter"),
         (
             "{{- range .Servers }}",
-            "line 1: {{ range .Servers }} is Go's text/template, as SIP's were; write {% for server in servers %}",
+            "line 1: {{ range .Servers }} is Go's text/template, as those of Airship SIP were; write {% for server in servers %}",
         ),
         (
             "\n  server {{ $server.Name }} {{ .IP }}",

@@ -236,7 +236,7 @@ impl Place {
             tracing::error!(
                 percent = fullness.file,
                 withheld,
-                "etcd is almost full, and when it is nothing can be placed in any site: raise its --quota-backend-bytes, or run `etcdctl defrag` on one member after the other"
+                "the database of etcd nears its quota, at which nothing can be placed in any site: raise --quota-backend-bytes, or run `etcdctl defrag` on one member after the other"
             );
         }
         let now = Instant::now();

@@ -125,7 +125,9 @@ fn statement(name: &HostName, host: &BareMetalHost, change: Change) -> String {
             format!("its labels say {role} of {namespace}/{cluster}")
         }
         [None, None, None] => "it has no labels of a cluster".to_owned(),
-        [_, _, _] => "its labels name no cluster completely".to_owned(),
+        [_, _, _] => {
+            "it has only some of the labels cluster-namespace, cluster-name and node-type".to_owned()
+        }
     };
     let used = host.spec.consumer_ref.as_ref().map(|consumer| {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();

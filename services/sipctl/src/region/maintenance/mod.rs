@@ -92,7 +92,7 @@ const CORDON: Change = Change {
 const UNCORDON: Change = Change {
     set: &[],
     clear: &[annotations::CORDONED, annotations::REPLACE],
-    effect: "Claims may take it again, and a member on it is not moved off.",
+    effect: "Claims may take it again, unless another annotation or the policy excludes it, and a member on it is not moved off.",
     done: "it is not cordoned",
 };
 const REPLACE: Change = Change {
@@ -100,13 +100,14 @@ const REPLACE: Change = Change {
     clear: &[],
     effect: "A cluster that holds it gets another host in its place, one of a cluster at a time, and keeps this one until the\n\
              other one is bound. No new claim takes it until it is uncordoned.",
-    done: "its member is to be moved off",
+    done: "its replacement is requested",
 };
 const KEEP: Change = Change {
     set: &[],
     clear: &[annotations::REPLACE],
-    effect: "Its member stays, unless its replacement is bound already. Claims may take it again.",
-    done: "its member is not to be moved off",
+    effect: "Its member stays, unless its replacement is bound already or it is marked as failed. Claims may take it again,\n\
+             unless another annotation or the policy excludes it.",
+    done: "its replacement is not requested",
 };
 const FAIL: Change = Change {
     set: &[annotations::FAILED],
@@ -118,7 +119,8 @@ const FAIL: Change = Change {
 const MEND: Change = Change {
     set: &[],
     clear: &[annotations::FAILED],
-    effect: "Its member is not replaced, unless it has been already. Claims may take it again.",
+    effect: "Its member is not replaced, unless it has been already or another annotation marks it as failed. Claims may take\n\
+             it again, unless another annotation or the policy excludes it.",
     done: "it is not marked as failed",
 };
 

@@ -95,7 +95,7 @@ fn keys_that_are_not_known_are_refused_with_their_path() {
             .condition_is(&shop, "Scheduled", "False", "InvalidSpec")
             .await;
         let path = "spec.services.loadBalancerControlPlane[0].override.service.spec.selector";
-        assert!(why.contains(path) && why.contains("is not known here"), "{why}");
+        assert!(why.contains(path) && why.contains("is an unknown field"), "{why}");
         assert!(
             objects(stage, "unknown-keys")
                 .services

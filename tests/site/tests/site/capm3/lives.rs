@@ -206,7 +206,7 @@ fn a_stranger_is_a_condition_an_event_and_a_report() {
 async fn the_agent_knows_the_shipped_policy() {
     let stage = Stage::start("known", &[Agent::Cluster]).await;
     stage
-        .until_logged("the policy on consumers of hosts is in force")
+        .until_logged("ValidatingAdmissionPolicy sip-host-consumers is in force")
         .await;
     let delete = ["delete", "validatingadmissionpolicybinding", HOST_CONSUMERS];
     stage.kubectl(&delete).await;

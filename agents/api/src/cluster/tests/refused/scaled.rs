@@ -8,7 +8,7 @@ const AT: &str = "spec.clusterAPI.replicas";
 
 #[test]
 fn objects_of_cluster_api() {
-    let one = "must name a machineDeployment or a kubeadmControlPlane";
+    let one = "must name exactly one of machineDeployment and kubeadmControlPlane";
     let name = "must be the name of an object in the namespace of the hosts: a DNS subdomain of at most 253 lowercase letters, digits, \
                 '-' and '.'";
     for (replicas, expected) in [

@@ -14,7 +14,7 @@ fn names_of_entries() {
         "auth",
     ] {
         let path = format!("spec.services.{section}[0].name");
-        let digits = "must have a letter: names of digits alone are those of entries without one";
+        let digits = "must not be empty or only digits: such names are for entries that have none";
         for name in ["", "1"] {
             let expected = format!("{path} is \"{name}\": {digits}");
             refused(&format!("/services/{section}/0/name"), json!(name), &expected);
@@ -190,22 +190,22 @@ fn changes_that_would_break_a_service_or_are_not_known() {
         (
             json!({"service": {"spec": {"selector": {"app": "mine"}}}}),
             format!(
-                "{at}.service.spec.selector is \"{{\\\"app\\\":\\\"mine\\\"}}\": is not known here; what is: type, loadBalancerClass, allocateLoadBalancerNodePorts, externalTrafficPolicy"
+                "{at}.service.spec.selector is \"{{\\\"app\\\":\\\"mine\\\"}}\": is an unknown field; supported: type, loadBalancerClass, allocateLoadBalancerNodePorts, externalTrafficPolicy"
             ),
         ),
         (
             json!({"service": {"metadata": {"ownerReferences": []}}}),
             format!(
-                "{at}.service.metadata.ownerReferences is \"[]\": is not known here; what is: labels, annotations"
+                "{at}.service.metadata.ownerReferences is \"[]\": is an unknown field; supported: labels, annotations"
             ),
         ),
         (
             json!({"service": {"status": 1}}),
-            format!("{at}.service.status is \"1\": is not known here; what is: metadata, spec"),
+            format!("{at}.service.status is \"1\": is an unknown field; supported: metadata, spec"),
         ),
         (
             json!({"deployment\n": {}}),
-            format!("{at}.deployment\\n is \"{{}}\": is not known here; what is: service"),
+            format!("{at}.deployment\\n is \"{{}}\": is an unknown field; supported: service"),
         ),
         (
             json!({"service": {"spec": {"type": "ExternalName"}}}),

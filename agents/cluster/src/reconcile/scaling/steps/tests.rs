@@ -7,7 +7,10 @@ use proto::placement::v1 as wire;
 use serde_json::{Value, json};
 
 use super::{
-    super::{fixtures::object_id, object::HostLabels},
+    super::{
+        fixtures::object_id,
+        object::{HostLabels, OtherOwner},
+    },
     *,
 };
 use crate::{
@@ -242,6 +245,11 @@ fn machines_count_and_not_hosts_or_consumers() {
     }
 }
 
+fn flux() -> OtherOwner {
+    let who = "field manager flux";
+    OtherOwner::applying(who, format!("{who} sets it"))
+}
+
 #[test]
 fn what_is_not_to_be_written_is_not_written() {
     let changed = |change: &dyn Fn(&mut Object)| {
@@ -251,9 +259,9 @@ fn what_is_not_to_be_written_is_not_written() {
     };
     let paused = changed(&|object| object.is_paused = true);
     let deleting = changed(&|object| object.is_deleting = true);
-    let owned = changed(&|object| object.other_owner = Some("field manager flux".to_owned()));
+    let owned = changed(&|object| object.other_owner = Some(flux()));
     let in_step = changed(&|object| {
-        object.other_owner = Some("field manager flux".to_owned());
+        object.other_owner = Some(flux());
         object.replicas = 2;
     });
     let elsewhere = changed(&|object| object.cluster = Some("prod".to_owned()));
@@ -263,7 +271,7 @@ fn what_is_not_to_be_written_is_not_written() {
         (
             found(owned),
             Reason::OwnedByOthers,
-            "but field manager flux sets it",
+            "spec.replicas is 1, must be 2: field manager flux sets it; remove spec.replicas from what field manager flux applies, or remove this object",
         ),
         (found(in_step), Reason::InStep, ""),
         (
@@ -311,7 +319,7 @@ fn of_an_object_of_somebody_else_nothing_is_told() {
     let all = members(&[("h1", Bound)]);
     let mut foreign = object(7);
     foreign.is_paused = true;
-    foreign.other_owner = Some("field manager flux".to_owned());
+    foreign.other_owner = Some(flux());
     foreign.cluster = Some("secret".to_owned());
     let there = Lookup::Found(Box::new(foreign), Some(template("other")));
     let missing = Lookup::Missing {
