@@ -68,7 +68,8 @@ pub struct Cluster {
     reference: ClusterReference,
     generation: i64,
     deleting: bool,
-    cluster_api: Option<ClusterApiCluster>,
+    /// Which Cluster it serves, if its annotation names one.
+    served: Option<ClusterApiCluster>,
     roles: Vec<Role>,
     load_balancers_control_plane: Vec<ControlPlaneBalancer>,
     load_balancers_worker: Vec<WorkerBalancer>,
@@ -132,7 +133,7 @@ impl Cluster {
                 reference,
                 generation: object.metadata.generation.unwrap_or_default(),
                 deleting: object.metadata.deletion_timestamp.is_some(),
-                cluster_api: served,
+                served,
                 roles,
                 load_balancers_control_plane,
                 load_balancers_worker,
@@ -192,9 +193,7 @@ impl Cluster {
     /// Name of the Cluster API cluster that it serves: what its annotation names, or else its own name.
     #[must_use]
     pub fn cluster_api_name(&self) -> &str {
-        self.cluster_api
-            .as_ref()
-            .map_or(self.name(), ClusterApiCluster::name)
+        self.served.as_ref().map_or(self.name(), ClusterApiCluster::name)
     }
 
     /// Its `metadata.generation`; 0 for an object that never was in an API server.

@@ -51,10 +51,12 @@ pub fn rollout(deployment: &Deployment) -> Option<Problem> {
     if seen && available >= wanted && surplus <= 0 {
         return None;
     }
-    let mut message = format!("{available} of {wanted} pods are up to date and available");
-    if available >= wanted && surplus > 0 {
-        message += &format!("; still running, of before: {surplus}");
-    }
+    let of_before = if available >= wanted && surplus > 0 {
+        format!("; still running, of before: {surplus}")
+    } else {
+        String::new()
+    };
+    let message = format!("{available} of {wanted} pods are up to date and available{of_before}");
     Some(Problem::new(PROGRESSING, message))
 }
 
