@@ -248,7 +248,7 @@ mod tests {
         let old = || report(running("old", None), running("sshd", None));
         let unread = || report(running(EXPECTED, None), running("old", None));
         let soon = Duration::from_secs(1);
-        let late = Some("pod jh-1 has not had the newest files for 10 s");
+        let late = Some("pod jh-1 has not confirmed the newest files within 10 s");
         for (reports, age, confirmed, problem) in [
             (vec![], soon, true, None),
             (vec![current(), current()], soon, true, None),

@@ -317,8 +317,8 @@ mod tests {
             assert_eq!(found(name).unwrap(), uid, "{name}");
         }
         for (name, rule) in [
-            ("worker-1", "name it metal/worker-5 or @worker-1"),
-            ("r1", "name it metal/r1.example or @worker-2"),
+            ("worker-1", "use metal/worker-5 or @worker-1"),
+            ("r1", "use metal/r1.example or @worker-2"),
         ] {
             let error = found(name).unwrap_err();
             assert!(matches!(error, Error::Invalid { .. }), "{name}: {error}");

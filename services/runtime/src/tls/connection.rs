@@ -244,7 +244,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (soon, never) = (Duration::from_millis(20), Duration::from_hours(1));
-        for (last, cut, why) in [(soon, never, "has its age"), (never, soon, "has not")] {
+        for (last, cut, why) in [(soon, never, "maximum age"), (never, soon, "did not end")] {
             let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
             let (client, (stream, peer)) = (client.unwrap(), accepted.unwrap());
             let token = CancellationToken::new();

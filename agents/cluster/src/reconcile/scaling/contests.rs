@@ -176,7 +176,7 @@ mod tests {
         let later = begun + 100 * WITHIN;
         let why = owner(&contests, &spec(1), 2, later).unwrap();
         assert!(
-            why.starts_with("field manager hpa, 3 times within 10 minutes"),
+            why.starts_with("field manager hpa changed it 3 times within 10 minutes"),
             "{why}"
         );
         assert_eq!(owner(&contests, &spec(2), 2, later), None);
