@@ -74,11 +74,11 @@ async fn faults_of_specs_are_warnings_only() {
     let rows = [
         (
             replicas(json!({})),
-            "spec.clusterAPI.replicas[Worker]: must name a machineDeployment",
+            "spec.clusterAPI.replicas[Worker]: must name exactly one of",
         ),
         (
             replicas(json!({"machineDeployment": "a", "kubeadmControlPlane": "b"})),
-            "spec.clusterAPI.replicas[Worker]: must name a machineDeployment",
+            "spec.clusterAPI.replicas[Worker]: must name exactly one of",
         ),
         (
             role(&json!({"count": null})),
