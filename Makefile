@@ -72,13 +72,14 @@ test: setup-checks fmt clippy lint all-tests ## every check that CI runs: format
 
 check: setup-checks fmt clippy unit ## the fast part of `make test`: format, clippy, unit tests
 
-bench: setup-bench ## measures the decision (goals, growth, instructions), the scheduler, load balancers, and whole sites with 1,000 and 10,000 hosts
+bench: setup-bench ## measures the decision (goals, growth, instructions), the scheduler, load balancers, whole sites with 1,000 and 10,000 hosts, and clusters beside a hostile tenant
 	GUNGRAUN_RUNNER=$(call tool,gungraun-runner) $(CARGO) bench --package sip-placement --bench '*'
 	$(CARGO) bench --profile dist --package sip-scheduler --bench '*'
 	$(CARGO) bench --package sip-render --bench '*'
 	$(CARGO) build --release --workspace --bins
 	$(CARGO) bench --package sip-contract-tests --bench failover
 	$(CARGO) run --release --bin sip-sandbox -- bench
+	$(CARGO) run --release --bin sip-sandbox -- hostile
 
 soak-site: setup-checks ## half an hour of random changes and faults in a site; then a checker verifies every invariant
 	$(call step,build,$(CARGO) build --quiet --workspace --bins)

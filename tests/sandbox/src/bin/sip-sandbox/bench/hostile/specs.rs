@@ -119,7 +119,7 @@ fn set(value: &mut Value, schema: &Value, path: &[Step], text: &str) {
     };
     let (next, schema) = match step {
         Step::Item => {
-            if !value.is_array() {
+            if value.get(0).is_none() {
                 *value = json!([null]);
             }
             (&mut value[0], &schema["items"])
