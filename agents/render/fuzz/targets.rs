@@ -206,7 +206,8 @@ pub fn rendered(texts: &Texts) -> Option<String> {
             authority: None,
             prefix: "sip-dex/lab/5a1e/auth-shop/".to_owned(),
             user: "sip-dex/lab/5a1e/auth-shop".to_owned(),
-            password: password.clone(),
+            // The agent makes it: it never ends with a line break, as those of people may.
+            password: password.trim_end_matches(['\r', '\n']).to_owned(),
         },
         certificate: &Certificate::default(),
     });
