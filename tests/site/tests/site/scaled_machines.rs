@@ -304,7 +304,7 @@ async fn not_for_ever_against_who_sets_them_back(stage: &Stage, shop: &Cluster) 
             .unwrap();
         }
     }
-    let why = "field manager hpa, 3 times within 10 minutes";
+    let why = "field manager hpa changed it 3 times within 10 minutes";
     stage
         .condition_mentions(shop, SYNCED, "False", "OwnedByOthers", why)
         .await;

@@ -49,7 +49,7 @@ fn a_bmc_that_stops_is_named_until_it_answers_again() {
         assert_eq!(
             why,
             format!(
-                "jumphost-shop: the last call of these BMCs failed: metal/{SYSTEM} (unreachable); `host` may not work"
+                "jumphost-shop: the last call to these BMCs failed: metal/{SYSTEM} (unreachable); `host` may not work for these hosts"
             )
         );
 
