@@ -113,6 +113,8 @@ pub(super) fn parse(spec: Option<&ClusterApiSpec>, roles: &[Role], faults: &mut 
     parsed
 }
 
+const ONE_OBJECT: &str = "must name exactly one of machineDeployment and kubeadmControlPlane";
+
 fn named_object<'a>(
     spec: &'a ReplicasSpec,
     path: &str,
@@ -126,13 +128,11 @@ fn named_object<'a>(
         (Some(name), None) => (ScaledKind::MachineDeployment, "machineDeployment", name),
         (None, Some(name)) => (ScaledKind::KubeadmControlPlane, "kubeadmControlPlane", name),
         (None, None) => {
-            let rule = "must name exactly one of machineDeployment and kubeadmControlPlane";
-            faults.push(Fault::absent(path, rule));
+            faults.push(Fault::absent(path, ONE_OBJECT));
             return None;
         }
         (Some(name), Some(_)) => {
-            let rule = "must name exactly one of machineDeployment and kubeadmControlPlane, not both";
-            faults.push(Fault::text(path, name, rule));
+            faults.push(Fault::text(path, name, ONE_OBJECT));
             return None;
         }
     };

@@ -74,7 +74,7 @@ impl End {
             ),
             Self::Cut(cut) => (
                 cut.as_mut().poll(cx),
-                "the connection did not end when it was told to",
+                "the connection did not close in time after the server had asked for it",
             ),
         };
         ended.map(|()| why)
@@ -244,7 +244,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (soon, never) = (Duration::from_millis(20), Duration::from_hours(1));
-        for (last, cut, why) in [(soon, never, "maximum age"), (never, soon, "did not end")] {
+        for (last, cut, why) in [
+            (soon, never, "maximum age"),
+            (never, soon, "did not close in time"),
+        ] {
             let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
             let (client, (stream, peer)) = (client.unwrap(), accepted.unwrap());
             let token = CancellationToken::new();

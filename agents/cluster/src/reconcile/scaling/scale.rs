@@ -37,13 +37,10 @@ impl Scale {
 
     /// That the replicas stay as they are, for people.
     pub(in crate::reconcile) fn not_set(&self, why: &str) -> String {
-        let Self {
-            object,
-            from,
-            to,
-            role,
-        } = self;
-        format!("{object}: spec.replicas stays {from}, not {to} for the hosts of role {role}: {why}")
+        format!(
+            "{}: spec.replicas stays {}, not {} for the hosts of role {}: {why}",
+            self.object, self.from, self.to, self.role
+        )
     }
 }
 
