@@ -263,3 +263,11 @@ fn the_kubeconfig_of_an_identity_provider_comes_first() {
     let none = sample_with("/services/jumpHost", json!([]));
     assert_eq!(named(none), None);
 }
+
+#[test]
+fn a_cluster_serves_what_its_annotation_names_or_its_namesake() {
+    let mut object = sample();
+    assert_eq!(parse(object.clone()).unwrap().cluster_api_name(), "shop");
+    object["metadata"]["annotations"] = json!({"sip.airshipit.org/cluster-api-cluster": "capi/shop-prod"});
+    assert_eq!(parse(object).unwrap().cluster_api_name(), "shop-prod");
+}
