@@ -45,7 +45,7 @@ async fn refused_report(stage: &Stage, changes: HostChanges) -> Status {
 }
 
 #[tokio::test]
-async fn a_too_large_report_is_refused_with_a_hint_to_chunk() {
+async fn a_too_large_report_is_refused_with_what_would_help() {
     let stage = Stage::served().await;
     let mut large = host("large");
     large.error_message = "x".repeat(5 << 20);
@@ -57,7 +57,7 @@ async fn a_too_large_report_is_refused_with_a_hint_to_chunk() {
     let refused = refused_report(&stage, changes).await;
     is_too_large(&refused, "4096 KiB");
     assert!(
-        refused.message().contains("in chunks of at most 1,000"),
+        refused.message().contains("fewer hosts in a message"),
         "{refused}"
     );
 }
