@@ -139,7 +139,7 @@ pub struct Member {
     /// Since when it is to be replaced, because it has failed or its replacement was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_since: Option<Time>,
-    /// The member in whose place it comes, as `namespace/name`, until that one is released.
+    /// The member in whose place it comes, as `namespace/name`, until it is bound itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
     /// Why it is releasing: `surplus`, `failed` (or moved at somebody's request), `gone`, `deleted` or `orphaned`.

@@ -92,7 +92,10 @@ impl Refusal {
                     .map(|(name, funnel)| funnel_sentence(name, funnel))
                     .collect();
                 if unmet.len() > ROLES {
-                    parts.push(format!("{} more roles are short", unmet.len() - ROLES));
+                    parts.push(match unmet.len() - ROLES {
+                        1 => "one more role is short".to_owned(),
+                        more => format!("{more} more roles are short"),
+                    });
                 }
                 if tight.compete {
                     parts.push(format!(

@@ -36,7 +36,7 @@ const READY: &[Meaning] = &[
     ),
     no(
         Reason::Unschedulable,
-        "The scheduler refuses the cluster, or the spec is not valid. What runs is left as it is.",
+        "A role lacks a host, a member waits to be replaced, the quota is used up, or the spec is not valid. What runs is left as it is.",
     ),
     no(
         Reason::InfraServiceFailure,
@@ -55,11 +55,11 @@ const READY: &[Meaning] = &[
 const SCHEDULED: &[Meaning] = &[
     yes(
         Reason::Placed,
-        "Every role has its hosts. The message lists what the scheduler reports about them.",
+        "Every role has its hosts. The message has the first five reports of the scheduler about them.",
     ),
     no(
         Reason::Unschedulable,
-        "The scheduler refuses the cluster. The message states what is short, where, and what would help.",
+        "A role lacks a host, a member waits to be replaced, or the quota is used up. The message states what is short, where, and what would help, and has the first five reports of the scheduler about members.",
     ),
     stalls(
         Reason::InvalidSpec,

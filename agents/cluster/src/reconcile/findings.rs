@@ -116,16 +116,15 @@ pub(super) fn refused_in_words(refused: &[(ObjectKey, String)]) -> String {
 }
 
 fn scheduled(placement: &Placement) -> Finding {
-    if let Some(refusal) = placement.refusal() {
-        Finding::no(conditions::SCHEDULED, Reason::Unschedulable, refusal.message())
-    } else {
-        let reports: Vec<&str> = placement
-            .reports()
-            .iter()
-            .take(NAMED)
-            .map(String::as_str)
-            .collect();
-        Finding::yes(conditions::SCHEDULED, Reason::Placed, reports.join("; "))
+    let reports = named(placement.reports());
+    match placement.refusal() {
+        // Of a replacement, the refusal states what is missing, and the reports which members wait.
+        Some(refusal) if !reports.is_empty() => {
+            let message = format!("{}; {reports}", refusal.message());
+            Finding::no(conditions::SCHEDULED, Reason::Unschedulable, message)
+        }
+        Some(refusal) => Finding::no(conditions::SCHEDULED, Reason::Unschedulable, refusal.message()),
+        None => Finding::yes(conditions::SCHEDULED, Reason::Placed, reports),
     }
 }
 

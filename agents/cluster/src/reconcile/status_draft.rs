@@ -65,11 +65,13 @@ impl Progress {
         } = self;
         let refused = (!outcomes.refused.is_empty()).then(|| findings::refused_in_words(&outcomes.refused));
         waits.extend(refused);
-        let why = if waits.is_empty() {
-            format!("{members} hosts are being released")
-        } else {
-            format!("{members} hosts are being released; {}", named(&waits))
+        let mut why = match members {
+            1 => "one host is being released".to_owned(),
+            members => format!("{members} hosts are being released"),
         };
+        if !waits.is_empty() {
+            why = format!("{why}; {}", named(&waits));
+        }
         OwnStatus {
             findings: deleting(&why, blocked || !outcomes.refused.is_empty()),
             placement: Some(placement),

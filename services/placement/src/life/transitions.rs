@@ -131,7 +131,7 @@ impl fmt::Display for Actor {
             Self::Decision => "scheduler",
             Self::ClusterAgent => "cluster agent",
             Self::Person => "person",
-            Self::Site => "host",
+            Self::Site => "site",
         })
     }
 }

@@ -114,10 +114,14 @@ fn a_marked_host_is_replaced_and_released_after_its_consumer() {
         });
         set_consumer(stage, "marked-r1-w1", machine).await;
 
-        // No other host is there: it is said, and nothing is taken away.
+        // No other host is there: the conditions name the member that waits, and nothing is taken away.
         annotate(stage, "marked-r1-w1", json!({FAILED: ""})).await;
         let why = stage.condition_is(&shop, "Ready", "False", "Unschedulable").await;
         assert!(why.contains("Worker"), "{why}");
+        let waits = "marked-r1-w1: it is marked as failed, and no host can replace it";
+        stage
+            .condition_mentions(&shop, "Scheduled", "False", "Unschedulable", waits)
+            .await;
         stage
             .event(
                 &shop,

@@ -159,7 +159,7 @@ fn a_foreign_consumer_has_advice_by_whether_the_cluster_goes() {
     assert_eq!(
         message(State::Releasing(releasing(), Evidence::Reported)),
         format!(
-            "1 hosts are being released; {fact}it is released once nothing uses it; delete the Cluster of that consumer if it \
+            "one host is being released; {fact}it is released once nothing uses it; delete the Cluster of that consumer if it \
              is to go too, or else its Machine only; where the consumer does not exist any more, remove spec.consumerRef of the host"
         )
     );

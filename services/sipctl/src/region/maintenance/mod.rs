@@ -92,7 +92,8 @@ const CORDON: Change = Change {
 const UNCORDON: Change = Change {
     set: &[],
     clear: &[annotations::CORDONED, annotations::REPLACE],
-    effect: "Claims may take it again, unless another annotation or the policy excludes it, and a member on it is not moved off.",
+    effect: "Claims may take it again, unless another annotation or the policy excludes it, and a member on it is not moved off,\n\
+             unless its replacement is bound already.",
     done: "it is not cordoned",
 };
 const REPLACE: Change = Change {
