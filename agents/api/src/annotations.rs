@@ -21,6 +21,8 @@ pub const PLACEMENT_REVISION: &str = "sip.airshipit.org/placement-revision";
 /// On a SIPCluster, and by the cluster agent on each of its hosts: the Cluster API cluster whose Machines may use the hosts, as
 /// `NAME` or `NAMESPACE/NAME`. Absent: the one of the SIPCluster's own name.
 pub const CLUSTER_API_CLUSTER: &str = "sip.airshipit.org/cluster-api-cluster";
+/// On a Secret with a kubeconfig that Cluster API wrote: name of the SIPCluster that may use it, where that has another name than the Cluster.
+pub const USED_BY: &str = "sip.airshipit.org/used-by";
 /// On a host: name of the Secret, in the host's namespace, that its `networkData` named when it was given to a SIPCluster. CAPM3 with a
 /// data template replaces `networkData`, and deletes what it wrote.
 pub const NETWORK_DATA: &str = "sip.airshipit.org/network-data";

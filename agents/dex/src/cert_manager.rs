@@ -10,6 +10,7 @@ use api::{
     conditions::{auth::CERTIFICATE_NOT_READY, load_balancer::NAME_CONFLICT},
 };
 use k8s_openapi::{
+    ByteString,
     api::core::v1::{Secret, Service as CoreService},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
@@ -19,7 +20,10 @@ use kit::{
 };
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, Preconditions},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ObjectMeta, Patch, PatchParams,
+        PostParams, Preconditions,
+    },
 };
 use render::{dex::Certificate, metadata::Instance};
 use serde::de::DeserializeOwned;
@@ -93,7 +97,7 @@ impl<'a> Certificates<'a> {
         let secret = self.secrets.get_opt(&self.name()).await;
         let secret = secret.map_err(Error::kubernetes("read the Secret of cert-manager"))?;
         let not_ready = |why: &str| refused(self.entry, CERTIFICATE_NOT_READY, why);
-        let Some(secret) = secret else {
+        let Some(secret) = secret.filter(is_filled) else {
             return Err(not_ready(&format!(
                 "cert-manager has not issued it yet: {status}"
             )));
@@ -161,7 +165,7 @@ impl<'a> Certificates<'a> {
         }
         let desired = self.desired(issuer, owner, names);
         if found.is_none() {
-            self.no_foreign_secret(owner, &desired).await?;
+            self.make_secret(owner, &desired).await?;
         }
         if let Some(found) = found.filter(|found| found.data.get("spec") == desired.get("spec")) {
             return Ok(reported(&found.data));
@@ -182,27 +186,60 @@ impl<'a> Certificates<'a> {
         }
     }
 
-    /// Refuses to ask for a Certificate while a Secret of its name exists that was not made for the provider: cert-manager would overwrite
-    /// the Secret.
-    async fn no_foreign_secret(&self, owner: &OwnerReference, desired: &Value) -> Result<(), Error> {
+    /// Makes the Secret before cert-manager does, which does not own what it writes: without an owner it would stay where the provider goes
+    /// before the next pass.
+    ///
+    /// A Secret of that name that was not made for the provider is refused: cert-manager would overwrite it.
+    async fn make_secret(&self, owner: &OwnerReference, desired: &Value) -> Result<(), Error> {
         let secret = self.secrets.get_opt(&self.name()).await;
         let secret = secret.map_err(Error::kubernetes("read the Secret of cert-manager"))?;
+        let Some(secret) = secret else {
+            return self.create_secret(owner).await;
+        };
         let template = desired
             .pointer("/spec/secretTemplate/labels")
             .and_then(Value::as_object);
-        // cert-manager labels what it writes, before it belongs to the Service.
+        // An earlier release of the agent let cert-manager make it: it labels what it writes.
         let labelled = |secret: &Secret| {
             let has = |(key, value): (&String, &Value)| {
                 secret.labels().get(key).map(String::as_str) == value.as_str()
             };
             template.is_some_and(|template| !template.is_empty() && template.iter().all(has))
         };
-        let is_ours = |secret: &Secret| is_owned(secret, owner) || labelled(secret);
-        if secret.is_some_and(|secret| !is_ours(&secret)) {
-            let why = format!("Secret {} was not made for this provider", self.name());
-            return Err(refused(self.entry, NAME_CONFLICT, &why));
+        if is_owned(&secret, owner) || labelled(&secret) {
+            return Ok(());
         }
-        Ok(())
+        let why = format!("Secret {} was not made for this provider", self.name());
+        Err(refused(self.entry, NAME_CONFLICT, &why))
+    }
+
+    async fn create_secret(&self, owner: &OwnerReference) -> Result<(), Error> {
+        let empty = || ByteString(Vec::new());
+        let secret = Secret {
+            metadata: self.metadata(owner),
+            type_: Some("kubernetes.io/tls".to_owned()),
+            data: Some(["tls.crt", "tls.key"].map(|key| (key.to_owned(), empty())).into()),
+            ..Secret::default()
+        };
+        let params = PostParams {
+            field_manager: Some(MANAGER.0.to_owned()),
+            ..PostParams::default()
+        };
+        match self.secrets.create(&params, &secret).await {
+            Ok(_) => Ok(()),
+            Err(error) if apply::is_refusal(&error) => {
+                let why = format!("the Secret {} is refused: {}", self.name(), apply::reason(&error));
+                Err(refused(self.entry, CERTIFICATE_NOT_READY, &why))
+            }
+            Err(error) => Err(Error::kubernetes("make the Secret of cert-manager")(error)),
+        }
+    }
+
+    fn metadata(&self, owner: &OwnerReference) -> ObjectMeta {
+        let mut metadata = Instance::new(self.cluster, self.entry.service(), "auth", "dex").metadata();
+        metadata.name = Some(self.name());
+        metadata.owner_references = Some(vec![owner.clone()]);
+        metadata
     }
 
     fn desired(&self, issuer: Issuer<'_>, owner: &OwnerReference, names: &Names) -> Value {
@@ -211,9 +248,7 @@ impl<'a> Certificates<'a> {
             Issuer::Cluster(name) => ("ClusterIssuer", name),
         };
         let name = self.name();
-        let mut metadata = Instance::new(self.cluster, self.entry.service(), "auth", "dex").metadata();
-        metadata.name = Some(name.clone());
-        metadata.owner_references = Some(vec![owner.clone()]);
+        let metadata = self.metadata(owner);
         let hours = |duration: std::time::Duration| format!("{}h0m0s", duration.as_secs() / 3600);
         let mut spec = json!({
             "secretName": name,
@@ -256,6 +291,12 @@ impl<'a> Certificates<'a> {
             .map(drop)
             .map_err(Error::kubernetes("own the Secret of cert-manager"))
     }
+}
+
+/// Whether cert-manager has written the Secret.
+fn is_filled(secret: &Secret) -> bool {
+    let chain = secret.data.as_ref().and_then(|data| data.get("tls.crt"));
+    chain.is_some_and(|ByteString(bytes)| !bytes.is_empty())
 }
 
 fn is_owned(object: &impl Resource, owner: &OwnerReference) -> bool {

@@ -157,20 +157,18 @@ fn left(authority: &str, now: SystemTime) -> Duration {
 fn own(stored: &mut Stored, now: SystemTime) -> Result<(Pair, String), Error> {
     let ends_within =
         |pair: &Pair, left: Duration| ends(&pair.certificate).is_none_or(|end| end <= now + left);
-    if stored
-        .authority
-        .as_ref()
-        .is_some_and(|authority| ends_within(authority, AUTHORITY_LEFT))
-        && stored.next.is_none()
-    {
+    let ends_soon = |stored: &Stored, left: Duration| {
+        let authority = stored.authority.as_ref();
+        authority.is_some_and(|authority| ends_within(authority, left))
+    };
+    if ends_soon(stored, AUTHORITY_LEFT) && stored.next.is_none() {
         stored.next = Some(authority(now)?);
     }
-    if stored
-        .authority
-        .as_ref()
-        .is_some_and(|authority| ends_within(authority, AUTHORITY_LEFT / 2))
-        && let Some(next) = stored.next.take()
-    {
+    // It issues once it was published for long enough, also where the agent did not run in time, unless there is no time for that.
+    let is_known = |next: &Pair| ends_within(next, AUTHORITY - AUTHORITY_LEFT / 2);
+    let is_due = ends_soon(stored, AUTHORITY_LEFT / 2)
+        && (stored.next.as_ref().is_some_and(is_known) || ends_soon(stored, SERVING));
+    if is_due && let Some(next) = stored.next.take() {
         stored.previous = stored.authority.replace(next).map(|before| before.certificate);
     }
     if stored

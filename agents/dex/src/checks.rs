@@ -7,7 +7,7 @@ mod target;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -126,6 +126,35 @@ pub struct Checks {
 
 type Running = HashMap<Id, (Key, Arc<Target>)>;
 
+/// How many checks are under way, of each namespace and of each cluster.
+#[derive(Default)]
+struct Places {
+    of_namespace: BTreeMap<String, usize>,
+    of_cluster: BTreeMap<String, usize>,
+}
+
+impl Places {
+    fn take(&mut self, key: &Key) {
+        *self.of_namespace.entry(key.namespace.clone()).or_default() += 1;
+        *self.of_cluster.entry(key.uid.clone()).or_default() += 1;
+    }
+
+    /// Of the namespace, then of the cluster.
+    fn taken(&self, key: &Key) -> (usize, usize) {
+        let of_namespace = self.of_namespace.get(&key.namespace);
+        let of_cluster = self.of_cluster.get(&key.uid);
+        (
+            of_namespace.copied().unwrap_or_default(),
+            of_cluster.copied().unwrap_or_default(),
+        )
+    }
+
+    fn has_for(&self, key: &Key) -> bool {
+        let (of_namespace, _) = self.taken(key);
+        of_namespace < OF_NAMESPACE
+    }
+}
+
 impl Checks {
     /// A pass is about to apply a provider. Nothing is checked before [`Self::confirm`].
     pub fn propose(&self, key: Key, asker: Asker, target: Target) {
@@ -148,8 +177,8 @@ impl Checks {
         }
     }
 
-    /// An entry whose provider cannot be prepared, or not be applied yet: its bindings are reconciled nonetheless, so that no fault keeps a right that the spec no
-    /// longer gives. A provider that runs is checked as before.
+    /// The bindings of an entry are reconciled from now on, whatever becomes of its provider in this pass: no fault of that keeps a right that
+    /// the spec no longer gives. A provider that runs is checked as before.
     pub fn bind(&self, key: Key, asker: Asker, tenant: Tenant) {
         let mut providers = self.providers();
         let before = providers.checked.get(&key);
@@ -241,29 +270,32 @@ impl Checks {
         }
     }
 
-    /// The providers whose check can begin now, those first that wait longest.
+    /// The providers whose check can begin now: first those of namespaces, and in a namespace of clusters, with the fewest checks under way,
+    /// and of these those that wait longest. So checks that hang delay those of other tenants by no more than one check.
     fn due(&self, now: Instant, running: &Running) -> Vec<(Key, Arc<Target>)> {
         let mut providers = self.providers();
         let lasts = |since: Instant| now.saturating_duration_since(since) < LASTING;
         providers.proposed.retain(|_, proposed| lasts(proposed.at));
         providers.checked.retain(|_, checked| lasts(checked.named));
-        let waits = |key: &Key| !running.values().any(|(other, _)| other == key);
-        let mut due: Vec<_> = providers.checked.iter().collect();
-        due.retain(|(key, checked)| checked.due <= now && waits(key));
-        due.sort_by_key(|(_, checked)| checked.due);
-        let mut of_namespace: BTreeMap<String, usize> = BTreeMap::new();
+        let under_way: BTreeSet<&Key> = running.values().map(|(key, _)| key).collect();
+        let waits = |key: &Key| !under_way.contains(key);
+        let due = providers.checked.iter();
+        let due = due.filter(|(key, checked)| checked.due <= now && waits(key));
+        let mut due: Vec<_> = due.map(|(key, checked)| (key, checked)).collect();
+        let mut places = Places::default();
         for (key, _) in running.values() {
-            *of_namespace.entry(key.namespace.clone()).or_default() += 1;
+            places.take(key);
         }
-        due.into_iter()
-            .filter(|(key, _)| {
-                let count = of_namespace.entry(key.namespace.clone()).or_default();
-                *count += 1;
-                *count <= OF_NAMESPACE
-            })
-            .take(AT_ONCE.saturating_sub(running.len()))
-            .map(|(key, checked)| (key.clone(), Arc::clone(&checked.target)))
-            .collect()
+        let mut chosen = Vec::new();
+        for _ in running.len()..AT_ONCE {
+            let free = due.iter().enumerate().filter(|(_, (key, _))| places.has_for(key));
+            let next = free.min_by_key(|(_, (key, checked))| (places.taken(key), checked.due));
+            let Some((index, _)) = next else { break };
+            let (key, checked) = due.swap_remove(index);
+            places.take(key);
+            chosen.push((key.clone(), Arc::clone(&checked.target)));
+        }
+        chosen
     }
 
     /// Keeps the result of a check; returns the cluster if it differs from the last one.

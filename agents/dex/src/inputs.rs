@@ -1,6 +1,6 @@
 //! What of the API server a provider is made of: the Secrets that its entry names, and the one in which the agent keeps its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use api::{
     Auth, Cluster, Connector, Provider, SecretKey, Source,
@@ -12,10 +12,11 @@ use api::{
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kit::{
     service::{Error, Problem},
-    tenant,
+    shares::OfNamespaces,
+    tenant::{self, LONGEST_KUBECONFIG, secret::User},
 };
 use kube::{Api, Client, ResourceExt as _};
-use render::dex::Secrets;
+use render::dex::{MAX_VALUE, Secrets};
 
 use crate::{
     certificates::{Given, Pair, has_certificate, only_certificates},
@@ -29,15 +30,57 @@ const CLUSTER_API: &str = "cluster.x-k8s.io/cluster-name";
 /// Types of Secrets with a CA.
 const AUTHORITY_TYPES: [&str; 3] = ["", "Opaque", "kubernetes.io/tls"];
 
+/// Bytes of all values that an entry takes from Secrets.
+const MAX_VALUES: usize = 256 * 1024;
+/// Secrets of one namespace that are read at once. Each may have a MiB, and an entry names dozens.
+pub(crate) const READ_AT_ONCE: usize = 1;
+
 /// The Secrets of one namespace.
-pub(crate) struct Inputs {
+pub(crate) struct Inputs<'a> {
     secrets: Api<Secret>,
+    namespace: &'a str,
+    places: &'a OfNamespaces,
 }
 
-impl Inputs {
-    pub(crate) fn new(client: &Client, namespace: &str) -> Self {
+/// What is kept of a Secret that an entry names.
+struct Named {
+    /// Why the entry cannot name it.
+    closed: Option<String>,
+    /// The values that the entry names, each cut off after one byte more than a value may have.
+    values: Vec<(SecretKey, Vec<u8>)>,
+    /// The keys that it does not have.
+    missing: Vec<SecretKey>,
+}
+
+impl Named {
+    fn of(secret: Secret, keys: &[&SecretKey]) -> Self {
+        let closed = refusal(&secret);
+        let data = secret.data.unwrap_or_default();
+        let (mut values, mut missing) = (Vec::new(), Vec::new());
+        for key in keys {
+            match data.get(key.key()) {
+                Some(ByteString(bytes)) => {
+                    let kept = bytes.get(..=MAX_VALUE).unwrap_or(bytes);
+                    values.push(((*key).clone(), kept.to_vec()));
+                }
+                None => missing.push((*key).clone()),
+            }
+        }
+        Self {
+            closed,
+            values,
+            missing,
+        }
+    }
+}
+
+impl<'a> Inputs<'a> {
+    /// `places`: for the Secrets of each namespace that are read at once.
+    pub(crate) fn new(client: &Client, namespace: &'a str, places: &'a OfNamespaces) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), namespace),
+            namespace,
+            places,
         }
     }
 
@@ -50,47 +93,64 @@ impl Inputs {
         let Some(name) = entry.provider().kubeconfig_secret() else {
             return Ok(None);
         };
-        let missing = |why: &str| {
+        let problem = |reason, why: &str| {
             let message = format!("kubeconfigSecret: the Secret {name} {why}");
-            Some(Err(Problem::new(KUBECONFIG_MISSING, message)))
+            Some(Err(Problem::new(reason, message)))
         };
-        let Some(secret) = self.get(name).await? else {
-            return Ok(missing("does not exist"));
+        let keep = |secret: Secret| match kubeconfig_refusal(&secret, &User::of(cluster)) {
+            Some(why) => problem(KUBECONFIG_INVALID, &why),
+            None => match tenant::secret::kubeconfig(secret) {
+                None => problem(KUBECONFIG_MISSING, "has no key value"),
+                Some(bytes) if bytes.len() > LONGEST_KUBECONFIG => {
+                    let why = format!("must have a kubeconfig of at most {LONGEST_KUBECONFIG} bytes");
+                    problem(KUBECONFIG_INVALID, &why)
+                }
+                Some(bytes) => Some(Ok(bytes)),
+            },
         };
-        if let Some(why) = kubeconfig_refusal(&secret, cluster.cluster_api_name()) {
-            let message = format!("kubeconfigSecret: the Secret {name} {why}");
-            return Ok(Some(Err(Problem::new(KUBECONFIG_INVALID, message))));
-        }
-        let value = tenant::secret::kubeconfig(secret);
-        Ok(value.map_or_else(|| missing("has no key value"), |bytes| Some(Ok(bytes))))
+        let kubeconfig = self.read(name, keep).await?;
+        Ok(kubeconfig.unwrap_or_else(|| problem(KUBECONFIG_MISSING, "does not exist")))
     }
 
-    /// The values that an entry names, checked.
-    pub(crate) async fn secrets(&self, entry: &Auth) -> Result<Secrets, Error> {
+    /// The values that an entry names, checked; and what is missing of it without which the rest is served: a file of users that is deleted
+    /// takes their access away.
+    pub(crate) async fn secrets(&self, entry: &Auth) -> Result<(Secrets, Vec<Problem>), Error> {
         let provider = entry.provider();
-        let keys = provider.secret_keys();
-        let names: BTreeSet<&str> = keys.iter().map(|key| key.name()).collect();
-        let mut data = BTreeMap::new();
-        let mut closed = Vec::new();
-        for name in names {
-            let secret = self.get(name).await?;
-            closed.extend(secret.as_ref().and_then(refusal));
-            data.insert(name, secret.map(|secret| secret.data.unwrap_or_default()));
+        let mut by_name: BTreeMap<&str, Vec<&SecretKey>> = BTreeMap::new();
+        for key in provider.secret_keys() {
+            by_name.entry(key.name()).or_default().push(key);
+        }
+        let mut values: BTreeMap<SecretKey, Vec<u8>> = BTreeMap::new();
+        let (mut closed, mut missing) = (Vec::new(), Vec::new());
+        let mut problems = Vec::new();
+        let mut lacks = |keys: &[&SecretKey], why: &dyn Fn(&SecretKey) -> String| {
+            for key in keys {
+                if provider.static_passwords().as_ref() == Some(*key) {
+                    let why = format!("{}, so its users cannot log in", why(key));
+                    problems.push(Problem::new(SECRET_MISSING, format!("staticPasswords: {why}")));
+                } else {
+                    missing.push(why(key));
+                }
+            }
+        };
+        for (name, keys) in by_name {
+            let Some(named) = self.read(name, |secret| Named::of(secret, &keys)).await? else {
+                lacks(&keys, &|key| format!("Secret {} does not exist", key.name()));
+                continue;
+            };
+            closed.extend(named.closed);
+            values.extend(named.values);
+            let missing: Vec<&SecretKey> = named.missing.iter().collect();
+            lacks(&missing, &|key| {
+                format!("Secret {} has no key {}", key.name(), key.key())
+            });
+            if values.values().map(Vec::len).sum::<usize>() > MAX_VALUES {
+                let why = format!("the values of its Secrets must have at most {MAX_VALUES} bytes together");
+                return Err(refused(entry, SECRET_INVALID, &why));
+            }
         }
         if !closed.is_empty() {
             return Err(refused(entry, SECRET_INVALID, &closed.join("; ")));
-        }
-        let mut values: BTreeMap<SecretKey, Vec<u8>> = BTreeMap::new();
-        let mut missing = Vec::new();
-        for key in keys {
-            let secret = data.get_mut(key.name()).and_then(Option::as_mut);
-            match secret.map(|data| data.get(key.key())) {
-                Some(Some(ByteString(bytes))) => {
-                    values.insert(key.clone(), bytes.clone());
-                }
-                Some(None) => missing.push(format!("Secret {} has no key {}", key.name(), key.key())),
-                None => missing.push(format!("Secret {} does not exist", key.name())),
-            }
         }
         missing.dedup();
         if !missing.is_empty() {
@@ -106,10 +166,13 @@ impl Inputs {
         if !unusable.is_empty() {
             return Err(refused(entry, SECRET_INVALID, &unusable.join("; ")));
         }
-        Secrets::read(provider, &values).map_err(|bad| {
-            let bad: Vec<String> = bad.iter().map(ToString::to_string).collect();
-            refused(entry, SECRET_INVALID, &bad.join("; "))
-        })
+        match Secrets::read(provider, &values) {
+            Ok(secrets) => Ok((secrets, problems)),
+            Err(bad) => {
+                let bad: Vec<String> = bad.iter().map(ToString::to_string).collect();
+                Err(refused(entry, SECRET_INVALID, &bad.join("; ")))
+            }
+        }
     }
 
     /// The CA that an entry names.
@@ -117,41 +180,55 @@ impl Inputs {
         let Some(name) = entry.ca_secret() else {
             return Ok(None);
         };
-        let Some(secret) = self.get(name).await? else {
-            let why = format!("Secret {name} does not exist");
-            return Err(refused(entry, SECRET_MISSING, &why));
-        };
-        if let Some(why) = authority_refusal(&secret) {
-            let why = format!("Secret {name} {why}");
-            return Err(refused(entry, SECRET_INVALID, &why));
+        let keep = |secret| given(entry, secret);
+        match self.read(name, keep).await? {
+            Some(given) => given.map(Some),
+            None => {
+                let why = format!("Secret {name} does not exist");
+                Err(refused(entry, SECRET_MISSING, &why))
+            }
         }
-        let mut data = secret.data.unwrap_or_default();
-        let mut text = |key: &str| {
-            let bytes = data.remove(key).map(|ByteString(bytes)| bytes);
-            bytes.and_then(|bytes| String::from_utf8(bytes).ok())
-        };
-        let bad = |why: &str| {
-            let why = format!("Secret {name} must have the keys {why}");
-            refused(entry, CERTIFICATE_INVALID, &why)
-        };
-        let pair = text("tls.crt").zip(text("tls.key"));
-        let (certificate, key) = pair.ok_or_else(|| bad("tls.crt and tls.key, in PEM"))?;
-        let rule = "tls.crt, and ca.crt if it has that, with at most 8 certificates in PEM";
-        let certificate = only_certificates(&certificate).ok_or_else(|| bad(rule))?;
-        let root = match text("ca.crt") {
-            Some(root) => Some(only_certificates(&root).ok_or_else(|| bad(rule))?),
-            None => None,
-        };
-        Ok(Some(Given {
-            pair: Pair { certificate, key },
-            root,
-        }))
     }
 
-    async fn get(&self, name: &str) -> Result<Option<Secret>, Error> {
+    /// What is to be kept of a Secret; the rest of it is dropped before the next one of the namespace is read.
+    async fn read<T>(&self, name: &str, keep: impl FnOnce(Secret) -> T) -> Result<Option<T>, Error> {
+        let _place = self.places.place(self.namespace).await;
         let secret = self.secrets.get_opt(name).await;
-        secret.map_err(Error::kubernetes("read a Secret"))
+        let secret = secret.map_err(Error::kubernetes("read a Secret"))?;
+        Ok(secret.map(keep))
     }
+}
+
+/// The CA in a Secret.
+fn given(entry: &Auth, secret: Secret) -> Result<Given, Error> {
+    let name = secret.name_any();
+    if let Some(why) = authority_refusal(&secret) {
+        let why = format!("Secret {name} {why}");
+        return Err(refused(entry, SECRET_INVALID, &why));
+    }
+    let mut data = secret.data.unwrap_or_default();
+    let mut text = |key: &str| {
+        let bytes = data.remove(key).map(|ByteString(bytes)| bytes);
+        bytes
+            .filter(|bytes| bytes.len() <= MAX_VALUE)
+            .and_then(|bytes| String::from_utf8(bytes).ok())
+    };
+    let bad = |why: &str| {
+        let why = format!("Secret {name} must have the keys {why}");
+        refused(entry, CERTIFICATE_INVALID, &why)
+    };
+    let pair = text("tls.crt").zip(text("tls.key"));
+    let (certificate, key) = pair.ok_or_else(|| bad("tls.crt and tls.key, in PEM"))?;
+    let rule = "tls.crt, and ca.crt if it has that, with at most 8 certificates in PEM";
+    let certificate = only_certificates(&certificate).ok_or_else(|| bad(rule))?;
+    let root = match text("ca.crt") {
+        Some(root) => Some(only_certificates(&root).ok_or_else(|| bad(rule))?),
+        None => None,
+    };
+    Ok(Given {
+        pair: Pair { certificate, key },
+        root,
+    })
 }
 
 /// CA certificates of directories.
@@ -195,12 +272,12 @@ fn authority_refusal(secret: &Secret) -> Option<&'static str> {
     }
 }
 
-/// Why an entry cannot name a Secret as its kubeconfig. `cluster_api`: name of the Cluster API cluster that the `SIPCluster` serves.
-fn kubeconfig_refusal(secret: &Secret, cluster_api: &str) -> Option<String> {
+/// Why an entry cannot name a Secret as its kubeconfig.
+fn kubeconfig_refusal(secret: &Secret, user: &User) -> Option<String> {
     if IDENTITY.owns(&secret.name_any()) {
         return Some("must not be one of a service of a cluster".to_owned());
     }
-    tenant::secret::refusal(secret, cluster_api)
+    tenant::secret::refusal(secret, user)
 }
 
 /// Whether an agent has made a Secret for a service of a cluster.
@@ -286,7 +363,7 @@ mod tests {
             secret("shop-kubeconfig", cluster_api, of("shop")),
             secret("by-hand", "Opaque", json!({})),
         ] {
-            assert_eq!(kubeconfig_refusal(&good, "shop"), None);
+            assert_eq!(kubeconfig_refusal(&good, &User::new("shop", "shop")), None);
         }
         for (bad, expected) in [
             (
@@ -311,7 +388,7 @@ mod tests {
                 "must have the type",
             ),
         ] {
-            let why = kubeconfig_refusal(&bad, "shop").unwrap();
+            let why = kubeconfig_refusal(&bad, &User::new("shop", "shop")).unwrap();
             assert!(why.contains(expected), "{why}");
         }
     }

@@ -1,8 +1,21 @@
 //! Reads and writes the Secrets in which the agent keeps what it made.
 
-use api::{Auth, Cluster, conditions::load_balancer::NAME_CONFLICT};
-use k8s_openapi::api::core::v1::{Secret, Service as CoreService};
-use kit::service::{Error, foreign_owner};
+use api::{
+    Auth, Cluster,
+    conditions::{
+        auth::SECRET_INVALID,
+        load_balancer::{NAME_CONFLICT, REFUSED},
+    },
+};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Secret, Service as CoreService},
+};
+use kit::{
+    apply,
+    service::{Error, foreign_owner},
+    shares::OfNamespaces,
+};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
@@ -15,6 +28,9 @@ use crate::{
     inputs::refused,
     key_secret::{self, Keys},
 };
+
+/// Most bytes of what is kept: two private keys, and certificates that fit into the status.
+const MAX_BYTES: usize = 256 * 1024;
 
 /// What is kept for one provider, as it was read.
 pub struct KeptSecret<'a> {
@@ -29,7 +45,11 @@ impl<'a> KeptSecret<'a> {
     ///
     /// # Errors
     /// [`Error::Refused`] when the Secret, or the Service of the instance, has another owner.
-    pub async fn read(client: &Client, cluster: &'a Cluster, entry: &'a Auth) -> Result<Self, Error> {
+    pub async fn read(
+        client: &Client,
+        places: &OfNamespaces,
+        (cluster, entry): (&'a Cluster, &'a Auth),
+    ) -> Result<Self, Error> {
         let name = entry.service().object_name();
         let kept = Self {
             client: client.clone(),
@@ -37,13 +57,17 @@ impl<'a> KeptSecret<'a> {
             entry,
             found: None,
         };
+        let _place = places.place(cluster.namespace()).await;
         let found = kept
             .secrets()
             .get_opt(&format!("{name}{}", key_secret::SUFFIX))
             .await;
         let found = found.map_err(Error::kubernetes("read what is kept of a provider"))?;
         match &found {
-            Some(secret) => kept.own(secret)?,
+            Some(secret) => {
+                kept.own(secret)?;
+                kept.is_of_the_agent(secret)?;
+            }
             None => kept.may_make().await?,
         }
         Ok(Self { found, ..kept })
@@ -83,7 +107,16 @@ impl<'a> KeptSecret<'a> {
                     .await
             }
         };
-        let written = written.map_err(Error::kubernetes("keep what was made for a provider"))?;
+        let written = match written {
+            Err(error) if apply::is_refusal(&error) => {
+                let why = format!(
+                    "keeping what was made for the provider: {}",
+                    apply::reason(&error)
+                );
+                return Err(refused(self.entry, REFUSED, &why));
+            }
+            written => written.map_err(Error::kubernetes("keep what was made for a provider"))?,
+        };
         self.found = Some(written);
         Ok(())
     }
@@ -99,6 +132,19 @@ impl<'a> KeptSecret<'a> {
         }
         let why = format!("Secret {} was not made for this SIPCluster", secret.name_any());
         Err(refused(self.entry, NAME_CONFLICT, &why))
+    }
+
+    /// Who may write the Secret may fill it.
+    fn is_of_the_agent(&self, secret: &Secret) -> Result<(), Error> {
+        let values = secret.data.iter().flat_map(|data| data.values());
+        if values.map(|ByteString(bytes)| bytes.len()).sum::<usize>() <= MAX_BYTES {
+            return Ok(());
+        }
+        let why = format!(
+            "Secret {} has more than {MAX_BYTES} bytes, which the agent did not write: remove what was added",
+            secret.name_any()
+        );
+        Err(refused(self.entry, SECRET_INVALID, &why))
     }
 
     /// An instance whose Service has another owner is refused later; nothing is to be left of it then.

@@ -8,6 +8,7 @@
 //! | `identity` | what the agent owns |
 //! | `material` | what a provider is made of besides its entry |
 //! | `issuer` | where a provider is reached |
+//! | `issuer_conflicts` | whether another cluster has the issuer of a provider |
 //! | `inputs` | the Secrets that an entry names |
 //! | [`key_secret`], [`kept_secrets`] | the Secret in which the agent keeps what it made |
 //! | [`certificates`] | the provider's certificate and its CA, where the agent makes them |
@@ -29,6 +30,7 @@ pub mod https;
 mod identity;
 mod inputs;
 mod issuer;
+mod issuer_conflicts;
 pub mod kept_secrets;
 pub mod key_secret;
 mod ldap;

@@ -3,18 +3,21 @@
 use std::time::SystemTime;
 
 use api::{
-    Auth, Cluster, Source,
+    Auth, Cluster, Exposure, SIPCluster, Source,
     conditions::{
         auth::{
-            CERTIFICATE_INVALID, CONFIGURATION_INVALID, CONNECTOR_MISSING, STORAGE_MISSING,
+            CERTIFICATE_INVALID, CONFIGURATION_INVALID, CONNECTOR_MISSING, ISSUER_CONFLICT, STORAGE_MISSING,
             STORAGE_UNREACHABLE,
         },
         ready::PROGRESSING,
     },
 };
 use k8s_openapi::api::core::v1::Service as CoreService;
-use kit::service::{Error, Problem, Scope};
-use kube::{Client, ResourceExt as _};
+use kit::{
+    service::{Error, Problem, Scope},
+    shares::OfNamespaces,
+};
+use kube::{Client, ResourceExt as _, runtime::reflector::Store as ClusterStore};
 use render::dex::{Certificate, Secrets, Storage, group_bindings};
 use uuid::Uuid;
 
@@ -25,7 +28,8 @@ use crate::{
     directory::Bind,
     inputs::{Inputs, refused},
     issuer::{self, Reached},
-    kept_secrets::{self, KeptSecret},
+    issuer_conflicts,
+    kept_secrets::KeptSecret,
     key_secret::Keys,
     storage::{self, Store},
     succession,
@@ -52,6 +56,10 @@ pub(crate) struct Sources<'a> {
     pub(crate) store: Option<&'a Store>,
     /// Who issues certificates where an entry names nobody.
     pub(crate) cluster_issuer: Option<&'a str>,
+    /// For the Secrets that are read at once.
+    pub(crate) places: &'a OfNamespaces,
+    /// The site's clusters.
+    pub(crate) clusters: &'a ClusterStore<SIPCluster>,
 }
 
 impl Material {
@@ -75,8 +83,8 @@ impl Material {
     }
 }
 
-impl Sources<'_> {
-    /// Reads and makes what the entry needs.
+impl<'a> Sources<'a> {
+    /// Reads and makes what the entry needs. `kept`: what was made for it before.
     ///
     /// # Errors
     /// [`Error::Refused`] when the entry cannot be served as it is.
@@ -84,6 +92,7 @@ impl Sources<'_> {
         self,
         scope: Scope<'_>,
         entry: &Auth,
+        mut kept: KeptSecret<'_>,
         tenant: Option<Result<Tenant, Problem>>,
     ) -> Result<Material, Error> {
         let (cluster, provider) = (scope.cluster, entry.provider());
@@ -97,10 +106,10 @@ impl Sources<'_> {
             .services()
             .find(|service| service.name_any() == name);
         let mut reached = issuer::reached(entry, cluster.namespace(), service).map_err(Error::Refused)?;
-        let inputs = Inputs::new(self.client, cluster.namespace());
-        let secrets = inputs.secrets(entry).await?;
+        self.has_own_issuer(scope, entry, &reached)?;
+        let inputs = self.inputs(cluster);
+        let (secrets, mut problems) = inputs.secrets(entry).await?;
         let given = inputs.given(entry).await?;
-        let mut problems = Vec::new();
         let tenant = match tenant {
             None => None,
             Some(Ok(tenant)) => Some(tenant),
@@ -109,7 +118,6 @@ impl Sources<'_> {
                 None
             }
         };
-        let mut kept = KeptSecret::read(self.client, cluster, entry).await?;
         let mut keys = kept.keys();
         let password = keys.storage_password.get_or_insert_with(password).clone();
         let certificate = if let Some(issuer) = self.issuer(entry) {
@@ -155,19 +163,54 @@ impl Sources<'_> {
         cluster: &Cluster,
         entry: &Auth,
     ) -> Result<Option<Result<Tenant, Problem>>, Error> {
-        let inputs = Inputs::new(self.client, cluster.namespace());
-        let kubeconfig = inputs.kubeconfig(cluster, entry).await?;
+        let kubeconfig = self.inputs(cluster).kubeconfig(cluster, entry).await?;
         Ok(kubeconfig.map(|kubeconfig| {
             kubeconfig.map(|kubeconfig| Tenant::new(kubeconfig, group_bindings(self.site, cluster, entry)))
         }))
     }
 
-    /// Why the objects of the entry's name are another's; `None`: they are not.
+    /// What was made for the entry before.
     ///
     /// # Errors
-    /// When the API server fails.
-    pub(crate) async fn foreign(self, cluster: &Cluster, entry: &Auth) -> Result<Option<String>, Error> {
-        kept_secrets::foreign(self.client, cluster, entry).await
+    /// [`Error::Refused`] when the objects of the entry's name are another's.
+    pub(crate) async fn kept<'k>(
+        self,
+        cluster: &'k Cluster,
+        entry: &'k Auth,
+    ) -> Result<KeptSecret<'k>, Error> {
+        KeptSecret::read(self.client, self.places, (cluster, entry)).await
+    }
+
+    fn has_own_issuer(self, scope: Scope<'_>, entry: &Auth, reached: &Reached) -> Result<(), Error> {
+        let provider = entry.provider();
+        let by_load_balancer = matches!(
+            entry.service().changes().exposure(),
+            Exposure::LoadBalancer { .. }
+        );
+        let Some(issuer) = reached
+            .issuer
+            .as_ref()
+            .filter(|_| by_load_balancer || provider.issuer().is_some())
+        else {
+            // Nobody else has its node port.
+            return Ok(());
+        };
+        let clusters = self.clusters.state();
+        let others = clusters.iter().map(AsRef::as_ref);
+        match issuer_conflicts::other_owner(scope.observed.object(), issuer, others) {
+            None => Ok(()),
+            Some(other) => {
+                let why = format!("{other} has the issuer {issuer}: set another hostname or issuer");
+                Err(refused(entry, ISSUER_CONFLICT, &why))
+            }
+        }
+    }
+
+    fn inputs<'i>(self, cluster: &'i Cluster) -> Inputs<'i>
+    where
+        'a: 'i,
+    {
+        Inputs::new(self.client, cluster.namespace(), self.places)
     }
 
     /// The issuer of cert-manager; `None`: the agent issues the certificate.

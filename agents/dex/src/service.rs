@@ -11,14 +11,19 @@ use kit::{
         Applied, Error, Findings, Identity, Kind, Objects, Observed, Probe, Problem, Remark, Rendered, Scope,
         Service, Watches,
     },
+    shares::OfNamespaces,
     tenant::destinations::Destinations,
 };
-use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
+use kube::{
+    Client, ResourceExt as _,
+    runtime::reflector::{ObjectRef, Store as ClusterStore},
+};
 use render::dex::{self, Plan};
 
 use crate::{
     checks::{Asker, Checks, Key},
     identity::IDENTITY,
+    inputs::READ_AT_ONCE,
     material::{Material, Sources},
     published_endpoint,
     storage::Store,
@@ -35,6 +40,8 @@ pub(crate) struct Providers {
     store: Option<Arc<Store>>,
     cluster_issuer: Option<String>,
     checks: Checks,
+    places: OfNamespaces,
+    clusters: ClusterStore<SIPCluster>,
 }
 
 impl Providers {
@@ -51,6 +58,8 @@ impl Providers {
             store: store.map(Arc::new),
             cluster_issuer: cluster_issuer.map(str::to_owned),
             checks: Checks::default(),
+            places: OfNamespaces::new(READ_AT_ONCE),
+            clusters: watches.stores().clusters.clone(),
         }
     }
 
@@ -60,6 +69,8 @@ impl Providers {
             client: &self.client,
             store: self.store.as_deref(),
             cluster_issuer: self.cluster_issuer.as_deref(),
+            places: &self.places,
+            clusters: &self.clusters,
         }
     }
 
@@ -97,6 +108,7 @@ impl Providers {
 
 impl Service for Providers {
     const IDENTITY: &'static Identity = IDENTITY;
+    const NEEDS_MEMBERS: bool = false;
     type Entry = Auth;
     type Prepared = Material;
 
@@ -121,30 +133,31 @@ impl Service for Providers {
         let sources = self.sources();
         let key = key(scope.cluster, entry.service().object_name().as_str());
         let asker = asker(scope.observed);
+        let kept = sources.kept(scope.cluster, entry).await?;
         let tenant = sources.tenant(scope.cluster, entry).await?;
-        let material = sources.prepare(scope, entry, tenant).await?;
-        match (material.target(entry), &material.tenant) {
-            (Some(target), _) => self.checks.propose(key, asker, target),
-            // No pass applies it, and so none confirms it, before its issuer is known.
-            (None, Some(tenant)) => self.checks.bind(key, asker, tenant.clone()),
-            (None, None) => {}
+        if let Some(Ok(tenant)) = &tenant {
+            self.checks.bind(key.clone(), asker.clone(), tenant.clone());
+        }
+        let material = sources.prepare(scope, entry, kept, tenant).await?;
+        if let Some(target) = material.target(entry) {
+            self.checks.propose(key, asker, target);
         }
         Ok(material)
     }
 
-    /// The bindings of groups are reconciled nonetheless. Those of an instance whose name is another cluster's are that one's.
+    /// The bindings of groups are reconciled nonetheless, also where the entry was refused before it was prepared. Those of an instance whose
+    /// name is another cluster's are that one's.
     async fn revoke(
         &self,
         (observed, cluster): (&Observed<'_>, &Cluster),
         entry: &Auth,
-        why: &Problem,
+        _: &Problem,
     ) -> Result<(), Error> {
-        if why.reason == NAME_CONFLICT {
-            return Ok(());
-        }
         let sources = self.sources();
-        if sources.foreign(cluster, entry).await?.is_some() {
-            return Ok(());
+        match sources.kept(cluster, entry).await {
+            Err(Error::Refused(problem)) if problem.reason == NAME_CONFLICT => return Ok(()),
+            Err(Error::Refused(_)) | Ok(_) => {}
+            Err(error) => return Err(error),
         }
         if let Some(Ok(tenant)) = sources.tenant(cluster, entry).await? {
             let key = key(cluster, entry.service().object_name().as_str());
@@ -215,12 +228,16 @@ impl Service for Providers {
                 problems,
                 requeue: Some(RESYNC),
                 endpoint,
+                warning: entry.provider().static_passwords().as_ref().map(|_| Remark {
+                    reason: STATIC_PASSWORDS,
+                    text: "staticPasswords is set, so users outside the directories can log in".into(),
+                }),
                 ..Findings::default()
             },
         }
     }
 
-    async fn probe(&self, scope: Scope<'_>, entry: &Auth, objects: &Objects<Applied>, _: bool) -> Probe {
+    async fn probe(&self, scope: Scope<'_>, _: &Auth, objects: &Objects<Applied>, _: bool) -> Probe {
         let key = key(scope.cluster, &objects.name());
         self.checks.confirm(&key);
         let found = self.checks.found(&key);
@@ -229,16 +246,10 @@ impl Service for Providers {
             Some(Ok(())) => None,
             Some(Err((reason, why))) => Some(Problem::new(reason, why)),
         };
-        let remark = entry.provider().static_passwords().as_ref().map(|_| Remark {
-            reason: STATIC_PASSWORDS,
-            text: "staticPasswords is set, so users outside the directories can log in".into(),
-        });
         Probe {
             problem,
-            fault: None,
-            remark,
             confirmed: true,
-            requeue: None,
+            ..Probe::default()
         }
     }
 

@@ -4,12 +4,13 @@
 use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
 use api::{Auth, Cluster, SIPCluster};
-use k8s_openapi::api::core::v1::Service as CoreService;
+use k8s_openapi::api::core::v1::{Secret, Service as CoreService};
 use kit::service::made_ports;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use crate::{
     identity::IDENTITY,
+    key_secret,
     storage::{self, Part, Store},
 };
 
@@ -49,11 +50,34 @@ async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
     let services = Api::<CoreService>::all(client.clone());
     let services = services.list(&ListParams::default()).await?.items;
     let in_use = used_parts(&clusters, &services);
-    let ended = parts
+    let unused = parts
         .into_iter()
         .filter(|part| !in_use.contains(part) && !is_undecided(&clusters, &part.uid));
-    remove(ended, |part| store.remove(part)).await;
+    let mut ended = Vec::new();
+    for part in unused {
+        if !has_keys(client, &clusters, &part).await {
+            ended.push(part);
+        }
+    }
+    remove(ended.into_iter(), |part| store.remove(part)).await;
     Ok(())
+}
+
+/// Whether the agent still keeps what it made for a provider: it is deleted with the provider, and before its part of the storage. A pass
+/// may know a provider by its Deployment alone, or have made it since the lists were read. What cannot be read counts as kept.
+async fn has_keys(client: &Client, clusters: &[SIPCluster], Part { uid, name }: &Part) -> bool {
+    let mut clusters = clusters.iter();
+    let Some(cluster) = clusters.find(|object| object.uid().as_deref() == Some(uid)) else {
+        return false;
+    };
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &cluster.namespace().unwrap_or_default());
+    let kept = secrets
+        .get_metadata_opt(&format!("{name}{}", key_secret::SUFFIX))
+        .await;
+    kept.map_or(true, |kept| {
+        let owners = kept.iter().flat_map(|kept| kept.owner_references());
+        owners.into_iter().any(|owner| owner.uid == *uid)
+    })
 }
 
 /// Removes parts, each whether or not the others could be.

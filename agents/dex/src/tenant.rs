@@ -3,7 +3,9 @@
 //! Its address and everything that it answers are the tenant's choice. The agent uses no credentials there but those of the same
 //! kubeconfig, connects to no address that it must not, reads bounded answers in bounded time, and shows of them one short line.
 
-use std::{fmt::Debug, time::Duration};
+mod found;
+
+use std::time::Duration;
 
 use api::conditions::{
     Reason,
@@ -12,26 +14,24 @@ use api::conditions::{
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject};
 use kit::{
     apply::{self, Manager},
-    tenant::{self, destinations::Destinations},
+    tenant::{self, destinations::Destinations, page::Page},
 };
 use kube::{
     Resource, ResourceExt as _,
-    api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
     core::Request,
 };
 use render::dex::GroupBindings;
-use serde::{
-    Serialize,
-    de::{DeserializeOwned, IgnoredAny},
-};
+use serde::{Serialize, de::IgnoredAny};
 use tokio::time;
 
+use self::found::{Found, Metadata};
 use crate::identity::MANAGER;
 
 /// Within this time the bindings are as they should be.
 const ANSWER: Duration = Duration::from_secs(8);
-/// Bindings that are listed: more than any provider can have.
-const LISTED: u32 = 500;
+/// Bindings that are listed: more than any provider can have. The server may answer with more; these are not kept.
+const LISTED: usize = 500;
 
 /// The tenant's API server, and the bindings that are to be there. It holds credentials, so it cannot be printed.
 #[derive(Clone, PartialEq)]
@@ -74,7 +74,7 @@ impl Error {
 }
 
 /// An object that binds a role.
-trait Binding: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize {
+trait Binding: Resource<DynamicType = ()> + Serialize {
     /// What it binds.
     fn role(&self) -> &RoleRef;
     /// Whom it is bound to.
@@ -134,72 +134,78 @@ impl Tenant {
             namespaced,
         } = &self.bindings;
         let selectors = (&**selector, &**stale);
-        let (in_cluster, in_namespaces) = tokio::join!(
-            calls.reconcile(selectors, cluster),
-            calls.reconcile(selectors, namespaced),
-        );
-        in_cluster.and(in_namespaces)
+        let in_cluster = calls.reconcile(selectors, cluster).await;
+        in_cluster.and(calls.reconcile(selectors, namespaced).await)
     }
 }
 
 impl Calls {
     /// The selectors are of the provider's bindings, and of those whose provider the cluster does not have any more.
     async fn reconcile<K: Binding>(&self, (own, stale): (&str, &str), desired: &[K]) -> Result<(), Error> {
-        let kind = K::kind(&());
-        let within = |namespace: Option<&str>| Request::new(K::url_path(&(), namespace));
-        let list = async |selector: &str| {
-            let listing = ListParams::default().labels(selector).limit(LISTED);
-            let listed = self.0.call::<ObjectList<K>>(within(None).list(&listing)).await;
-            let listed = listed.map_err(|error| self.failed(&format!("list {kind}s"), &error))?;
-            Ok::<_, Error>(listed.items)
-        };
-        let (listed, stale) = tokio::try_join!(list(own), list(stale))?;
+        // One after another: an answer may have a MiB, and many tenants are asked at once.
+        let listed = self.list::<K>(own).await?;
+        let stale = self.list::<K>(stale).await?;
         let mut result = Ok(());
-        let surplus = listed.iter().filter(|found| {
-            let same = |desired: &K| is_same_object(desired, found) && desired.role() == found.role();
-            !desired.iter().any(same)
-        });
+        let surplus = listed
+            .iter()
+            .filter(|found| !desired.iter().any(|desired| found.is(desired)));
         for found in surplus.chain(&stale) {
-            let name = found.name_any();
-            let this = DeleteParams::default().preconditions(Preconditions {
-                uid: found.uid(),
-                resource_version: None,
-            });
-            let request = within(found.namespace().as_deref()).delete(&name, &this);
-            match self.0.call::<IgnoredAny>(request).await {
-                Err(error) if !matches!(apply::code(&error), Some(404 | 409)) => {
-                    result = result.and(Err(self.failed(&format!("delete {kind} {name}"), &error)));
-                }
-                _ => {}
-            }
+            result = result.and(self.delete::<K>(found).await);
         }
         for binding in desired {
-            let stands = |found: &K| {
-                is_same_object(binding, found)
-                    && binding.role() == found.role()
-                    && binding.subjects() == found.subjects()
-                    && binding
-                        .labels()
-                        .iter()
-                        .all(|(label, value)| found.labels().get(label) == Some(value))
-            };
-            if listed.iter().any(stands) {
-                continue;
-            }
-            let namespace = binding.namespace();
-            let name = binding.name_any();
-            let Manager(manager) = MANAGER;
-            let params = PatchParams::apply(manager).force();
-            let request = within(namespace.as_deref()).patch(&name, &params, &Patch::Apply(binding));
-            if let Err(error) = self.0.call::<IgnoredAny>(request).await {
-                let place = namespace
-                    .map(|namespace| format!("{namespace}/"))
-                    .unwrap_or_default();
-                let action = format!("apply {kind} {place}{name} of role {}", binding.role().name);
-                result = result.and(Err(self.failed(&action, &error)));
+            if !listed.iter().any(|found| found.stands_as(binding)) {
+                result = result.and(self.apply(binding).await);
             }
         }
         result
+    }
+
+    async fn list<K: Binding>(&self, selector: &str) -> Result<Vec<Found>, Error> {
+        let listing = ListParams::default()
+            .labels(selector)
+            .limit(LISTED.try_into().unwrap_or(u32::MAX));
+        let request = within::<K>(None).list(&listing);
+        let listed = self.0.call::<Page<Found, LISTED>>(request).await;
+        let Page { metadata: _, items } =
+            listed.map_err(|error| self.failed(&format!("list {}s", K::kind(&())), &error))?;
+        Ok(items.0)
+    }
+
+    async fn delete<K: Binding>(&self, found: &Found) -> Result<(), Error> {
+        let Metadata {
+            name,
+            namespace,
+            uid,
+            labels: _,
+        } = &found.metadata;
+        let this = DeleteParams::default().preconditions(Preconditions {
+            uid: uid.clone(),
+            resource_version: None,
+        });
+        let request = within::<K>(namespace.as_deref()).delete(name, &this);
+        match self.0.call::<IgnoredAny>(request).await {
+            Err(error) if !matches!(apply::code(&error), Some(404 | 409)) => {
+                Err(self.failed(&format!("delete {} {name}", K::kind(&())), &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn apply<K: Binding>(&self, binding: &K) -> Result<(), Error> {
+        let namespace = binding.namespace();
+        let name = binding.name_any();
+        let Manager(manager) = MANAGER;
+        let params = PatchParams::apply(manager).force();
+        let request = within::<K>(namespace.as_deref()).patch(&name, &params, &Patch::Apply(binding));
+        let applied = self.0.call::<IgnoredAny>(request).await;
+        applied.map(|_| ()).map_err(|error| {
+            let place = namespace
+                .map(|namespace| format!("{namespace}/"))
+                .unwrap_or_default();
+            let kind = K::kind(&());
+            let action = format!("apply {kind} {place}{name} of role {}", binding.role().name);
+            self.failed(&action, &error)
+        })
     }
 
     fn failed(&self, action: &str, error: &kube::Error) -> Error {
@@ -216,6 +222,7 @@ impl Calls {
     }
 }
 
-fn is_same_object<K: Binding>(one: &K, other: &K) -> bool {
-    one.name_any() == other.name_any() && one.namespace() == other.namespace()
+/// The objects of a kind, in a namespace or in the whole cluster.
+fn within<K: Binding>(namespace: Option<&str>) -> Request {
+    Request::new(K::url_path(&(), namespace))
 }

@@ -26,8 +26,15 @@ const OF_NAMESPACE: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Shares {
     all: Arc<Semaphore>,
-    by_namespace: Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>,
+    of_namespaces: Arc<OfNamespaces>,
     waiting: Gauge,
+}
+
+/// As many places in each namespace as any other has.
+#[derive(Debug)]
+pub struct OfNamespaces {
+    places: usize,
+    by_namespace: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
 /// A pass over a cluster that runs. Its place is free once this is dropped.
@@ -61,7 +68,7 @@ impl Shares {
     pub fn new(metrics: &AgentMetrics) -> Self {
         Self {
             all: Arc::new(Semaphore::new(ALL)),
-            by_namespace: Arc::default(),
+            of_namespaces: Arc::new(OfNamespaces::new(OF_NAMESPACE)),
             waiting: metrics.waiting(),
         }
     }
@@ -80,7 +87,7 @@ impl Shares {
     /// Waits for a place. Of a namespace no more passes wait for one among all than it may have, so that others wait for its share at most.
     async fn place(&self, namespace: &str) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
         let _waiting = Waiting::begin(&self.waiting);
-        let of_namespace = self.share(namespace).acquire_owned().await.ok()?;
+        let of_namespace = self.of_namespaces.place(namespace).await?;
         let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
         Some((of_namespace, of_all))
     }
@@ -88,6 +95,27 @@ impl Shares {
     /// No pass begins any more.
     pub fn close(&self) {
         self.all.close();
+        self.of_namespaces.close();
+    }
+}
+
+impl OfNamespaces {
+    /// With all places free. `places`: of each namespace.
+    #[must_use]
+    pub fn new(places: usize) -> Self {
+        Self {
+            places,
+            by_namespace: Mutex::default(),
+        }
+    }
+
+    /// Waits for a place of a namespace, which is free again when it is dropped; `None` after [`Self::close`].
+    pub async fn place(&self, namespace: &str) -> Option<OwnedSemaphorePermit> {
+        self.share(namespace).acquire_owned().await.ok()
+    }
+
+    /// Nobody gets a place any more in the namespaces where somebody waits for or has one.
+    fn close(&self) {
         let by_namespace = self.by_namespace.lock().unwrap_or_else(PoisonError::into_inner);
         for share in by_namespace.values() {
             share.close();
@@ -101,7 +129,7 @@ impl Shares {
         }
         // Nobody waits for or has a place in the others.
         by_namespace.retain(|_, share| Arc::strong_count(share) > 1);
-        let share = Arc::new(Semaphore::new(OF_NAMESPACE));
+        let share = Arc::new(Semaphore::new(self.places));
         by_namespace.insert(namespace.to_owned(), Arc::clone(&share));
         share
     }

@@ -21,7 +21,7 @@ pub use config::{Config, Unreadable};
 pub use expansion::DOLLAR;
 pub use objects::{CONFIG_FILE, Objects, digest, has_chain, objects};
 pub use outputs::{AUTHENTICATION, FLAGS, GROUP_BINDINGS, OUTPUTS_SUFFIX, outputs};
-pub use secrets::{BadSecret, Secrets};
+pub use secrets::{BadSecret, MAX_VALUE, Secrets};
 
 /// Port of the Service.
 pub const SERVICE_PORT: u16 = 443;

@@ -293,6 +293,10 @@ const AUTH_READY: &[Meaning] = &[
         Reason::ConfigurationInvalid,
         "The configuration of Dex that was made is not read back as it was meant: an error of the agent. What runs is left as it is.",
     ),
+    no(
+        Reason::IssuerConflict,
+        "Another `SIPCluster` of the site, which was first, has the same issuer. What runs is left as it is.",
+    ),
     stalls(
         Reason::IssuerUnknown,
         "The entry has none of `hostname`, `clusterIP` and `issuer`, and its Service is not of type LoadBalancer. (While the load balancer has not assigned an address, the reason is `Progressing`.)",

@@ -78,6 +78,7 @@ reasons! {
     InfraServiceFailure,
     InvalidKey,
     InvalidSpec,
+    IssuerConflict,
     IssuerUnknown,
     IssuerUnreachable,
     KeySecretInvalid,
@@ -232,6 +233,8 @@ pub mod auth {
     pub const TENANT_UNREACHABLE: Reason = Reason::TenantUnreachable;
     /// The tenant's API server refuses a binding of a group.
     pub const TENANT_REFUSES: Reason = Reason::TenantRefuses;
+    /// Another cluster of the site has the issuer.
+    pub const ISSUER_CONFLICT: Reason = Reason::IssuerConflict;
     /// The entry does not say where users reach the provider.
     pub const ISSUER_UNKNOWN: Reason = Reason::IssuerUnknown;
     /// The discovery document cannot be fetched from the issuer's address.

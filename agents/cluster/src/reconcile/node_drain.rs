@@ -5,13 +5,14 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use api::{Cluster, ClusterApiCluster, MemberState, SIPCluster};
+use api::{Cluster, MemberState, SIPCluster};
 use k8s_openapi::jiff::Timestamp;
 use kit::{
     events::EventReason,
     placement::{HostId, Member},
+    tenant::secret::User,
 };
-use kube::{Resource as _, ResourceExt as _};
+use kube::Resource as _;
 
 use super::{
     event::Event,
@@ -121,13 +122,6 @@ pub(super) fn plan(
         };
         wanted.push(want(member, action));
     }
-    let served = ClusterApiCluster::meant(
-        object
-            .annotations()
-            .get(api::annotations::CLUSTER_API_CLUSTER)
-            .map(String::as_str),
-        cluster.name(),
-    );
     let known = object
         .status
         .as_ref()
@@ -136,7 +130,7 @@ pub(super) fn plan(
         // Of a cluster without members no Node means anything.
         wanted: (!wanted.is_empty()).then(|| Wanted {
             object: object.object_ref(&()),
-            cluster_api: served.name().to_owned(),
+            user: User::of(cluster),
             secret: secret.to_owned(),
             members: wanted,
             known: known.unwrap_or_default(),

@@ -78,9 +78,7 @@ impl Cluster {
     /// Whether it is wanted of the same object, by the same kubeconfig.
     pub(super) fn is_of(&self, wanted: &Wanted) -> bool {
         let known = &self.wanted;
-        known.object.uid == wanted.object.uid
-            && known.secret == wanted.secret
-            && known.cluster_api == wanted.cluster_api
+        known.object.uid == wanted.object.uid && known.secret == wanted.secret && known.user == wanted.user
     }
 
     /// This is wanted from now on. Returns whether it is something else than before.

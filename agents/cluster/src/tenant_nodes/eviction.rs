@@ -1,8 +1,9 @@
 //! What happens to the pods of a Node that is drained. Pure.
 
+use kit::tenant::page::First;
 use serde::Deserialize;
 
-use super::{node::is_name, page::First};
+use super::node::is_name;
 
 /// Most owners of a pod that are read.
 const OWNERS: usize = 64;

@@ -6,7 +6,10 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kit::{placement::HostId, tenant::Tenant};
+use kit::{
+    placement::HostId,
+    tenant::{Tenant, secret::User},
+};
 use kube::{Client, client::Body};
 
 use super::{
@@ -27,7 +30,7 @@ pub(super) fn wanted(hosts: &[&str]) -> Wanted {
     };
     Wanted {
         object: ObjectReference::default(),
-        cluster_api: "one".to_owned(),
+        user: User::new("one", "one"),
         secret: "one-kubeconfig".to_owned(),
         members: hosts.iter().enumerate().map(member).collect(),
         known: api::TenantNodes::default(),

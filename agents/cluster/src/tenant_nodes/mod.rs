@@ -28,7 +28,6 @@ mod lasting;
 mod matching;
 pub mod metrics;
 mod node;
-mod page;
 mod poll;
 mod preference;
 mod rotation;
@@ -49,7 +48,10 @@ use std::{
 
 use api::NotPreferred;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kit::placement::{HostId, ObjectKey};
+use kit::{
+    placement::{HostId, ObjectKey},
+    tenant::secret::User,
+};
 use tokio::sync::Notify;
 
 pub use self::deletions::LONGEST as LONGEST_DELETION;
@@ -63,8 +65,8 @@ use self::{
 pub struct Wanted {
     /// The `SIPCluster`, for Events.
     pub object: ObjectReference,
-    /// Name of the Cluster API cluster that it serves: the kubeconfig must not be that of another one.
-    pub cluster_api: String,
+    /// For whom the kubeconfig is used: it must not be that of another cluster.
+    pub user: User,
     /// The Secret with the kubeconfig.
     pub secret: String,
     /// Those whose Nodes count.

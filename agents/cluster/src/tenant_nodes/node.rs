@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use super::page::First;
+use kit::tenant::page::First;
 
 /// Longest name of an object.
 const NAME: usize = 253;

@@ -116,7 +116,7 @@ async fn kubeconfig(client: &Client, cluster: &ObjectKey, wanted: &Wanted) -> Re
             });
         }
     };
-    if let Some(why) = tenant::secret::refusal(&secret, &wanted.cluster_api) {
+    if let Some(why) = tenant::secret::refusal(&secret, &wanted.user) {
         return Err(problem(&why));
     }
     tenant::secret::kubeconfig(secret).ok_or_else(|| problem("has no key value"))

@@ -4,12 +4,15 @@ use api::annotations::CORDONED_FOR;
 use k8s_openapi::api::core::v1 as core;
 use kit::{
     apply,
-    tenant::{self, Tenant},
+    tenant::{
+        self, Answered, Tenant,
+        page::{First, Page},
+    },
 };
 use kube::{
     Resource as _,
     api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions},
-    core::{Request, Status, request},
+    core::{Request, request},
 };
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
@@ -18,12 +21,13 @@ use super::{
     Problem,
     eviction::{self, Fate, Pod},
     node::{self, Node, Readiness},
-    page::{First, MOST, Page},
 };
 
 #[cfg(test)]
 mod tests;
 
+/// Most Nodes of a cluster, and most pods of a Node, that are read.
+const MOST: usize = 2_000;
 /// Objects of a page: a Node with the images of its kubelet has some 20 KB, and an answer may have 1 MiB.
 const PAGE: usize = 20;
 /// Most bytes of a list: as many as the most Nodes have with 32 KiB each.
@@ -127,7 +131,7 @@ impl Server {
                 answer => {
                     let answer = answer?;
                     bytes += answer.len();
-                    let Page { metadata, items } = tenant::parsed::<Page<T>>(&answer)?;
+                    let Page { metadata, items } = tenant::parsed::<Page<T, { MOST + 1 }>>(&answer)?;
                     let First(items) = items;
                     objects += items.len();
                     kept.extend(items.into_iter().filter_map(&keep));
@@ -183,9 +187,9 @@ impl Server {
 
     pub(super) async fn delete(&self, node: &Node) -> Result<Deleted, Error> {
         match self.status(nodes().delete(&node.name, &this(&node.uid))).await {
-            Ok(Some(_)) => Ok(Deleted::Now),
+            Ok(true) => Ok(Deleted::Now),
             // The Node, whose deletion has begun.
-            Ok(None) => Ok(Deleted::Unknown),
+            Ok(false) => Ok(Deleted::Unknown),
             Err(error) => match apply::code(&error) {
                 Some(404) => Ok(Deleted::Before),
                 Some(409) => Ok(Deleted::Unknown),
@@ -194,17 +198,15 @@ impl Server {
         }
     }
 
-    /// The status with which a call is answered; `None`: an object. One of a failure may come with a code of success.
-    async fn status(
-        &self,
-        request: Result<http::Request<Vec<u8>>, request::Error>,
-    ) -> kube::Result<Option<Status>> {
+    /// Whether a call is answered with a Status of success; if not, with an object.
+    async fn status(&self, request: Result<http::Request<Vec<u8>>, request::Error>) -> kube::Result<bool> {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let answer = self.0.answer(request).await?;
-        match tenant::parsed::<Status>(&answer) {
-            Ok(status) if status.is_failure() => Err(kube::Error::Api(status.boxed())),
-            Ok(status) if status.is_success() => Ok(Some(status)),
-            Ok(_) | Err(_) => tenant::parsed::<IgnoredAny>(&answer).map(|_| None),
+        let answered = tenant::parsed::<Answered>(&answer).unwrap_or_default();
+        match answered.failure() {
+            Some(error) => Err(error),
+            None if answered.is_success() => Ok(true),
+            None => tenant::parsed::<IgnoredAny>(&answer).map(|_| false),
         }
     }
 }

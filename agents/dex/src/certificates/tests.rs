@@ -46,6 +46,26 @@ fn the_next_authority_is_trusted_before_it_issues() {
 }
 
 #[test]
+fn the_next_authority_is_published_for_long_also_after_a_gap() {
+    let now = SystemTime::now();
+    let host = names("sso.example.org");
+    let (stored, first) = renewed(Stored::default(), None, &host, now).unwrap();
+    let authority = |stored: &Stored| stored.authority.clone().unwrap().certificate;
+    let own = authority(&stored);
+    // The agent did not run while the CA had two years to one year left.
+    let late = now + AUTHORITY - AUTHORITY_LEFT / 2 + 10 * DAY;
+    let (stored, published) = renewed(stored, None, &host, late).unwrap();
+    assert!(authority(&stored) == own && count(&published.bundle) == 2 && count(&first.bundle) == 1);
+    let (stored, _) = renewed(stored, None, &host, late + DAY).unwrap();
+    assert!(
+        authority(&stored) == own,
+        "who fetched the bundle before knows no other"
+    );
+    let (stored, last) = renewed(stored, None, &host, now + AUTHORITY - SERVING).unwrap();
+    assert!(authority(&stored) != own && count(&last.bundle) == 2);
+}
+
+#[test]
 fn what_is_published_has_certificates_only() {
     let Pair { certificate, key } = authority(SystemTime::now()).unwrap();
     let combined = format!("Bag Attributes: hidden\n{key}{certificate}{key}\r\ntrailing");

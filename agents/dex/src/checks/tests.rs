@@ -69,6 +69,48 @@ fn a_namespace_has_a_share_of_the_checks() {
     assert_eq!((of("greedy"), of("modest")), (OF_NAMESPACE, 1));
 }
 
+#[tokio::test]
+async fn checks_that_hang_leave_places_to_others() {
+    let checks = Checks::default();
+    for namespace in 0..2 * AT_ONCE / OF_NAMESPACE {
+        for number in 0..10 {
+            let name = format!("a{namespace}-{number}");
+            applied(
+                &checks,
+                &key(&format!("greedy-{namespace}"), &name),
+                target("a", "CA"),
+            );
+        }
+    }
+    let begun = checks.due(Instant::now(), &Running::new());
+    assert_eq!(begun.len(), AT_ONCE);
+    // All places are taken; one is free again, and somebody has come who waits for less long than all others.
+    applied(&checks, &key("modest", "b"), target("b", "CA"));
+    let mut hanging = JoinSet::<()>::new();
+    let running = begun.into_iter().skip(1);
+    let running: Running = running
+        .map(|begun| (hanging.spawn(std::future::pending()).id(), begun))
+        .collect();
+    let next = checks.due(Instant::now(), &running);
+    assert_eq!(next.len(), 1);
+    assert_eq!(next[0].0.namespace, "modest");
+}
+
+#[test]
+fn a_cluster_leaves_places_to_its_neighbours() {
+    let checks = Checks::default();
+    let of = |uid: &str, name: &str| Key {
+        uid: uid.to_owned(),
+        ..key("tenants", name)
+    };
+    for number in 0..10 {
+        applied(&checks, &of("greedy", &format!("a{number}")), target("a", "CA"));
+    }
+    applied(&checks, &of("modest", "b"), target("b", "CA"));
+    let due = checks.due(Instant::now(), &Running::new());
+    assert!(due.iter().any(|(key, _)| key.uid == "modest"), "{}", due.len());
+}
+
 #[test]
 fn bindings_do_not_wait_for_a_provider_to_be_prepared() {
     let tenant = || Tenant::new(b"{}".to_vec(), GroupBindings::default());

@@ -9,6 +9,7 @@ use dex_agent::{
     key_secret::Keys,
 };
 use k8s_openapi::api::core::v1::Secret;
+use kit::shares::OfNamespaces;
 use kube::Api;
 use sandbox::site::Site;
 use serde_json::json;
@@ -41,7 +42,8 @@ async fn a_deposed_replica_replaces_no_authority() {
     let client = site.client();
     let cluster = cluster("5a1e");
     let entry = &cluster.auth()[0];
-    let read = || KeptSecret::read(&client, &cluster, entry);
+    let places = OfNamespaces::new(1);
+    let read = || KeptSecret::read(&client, &places, (&cluster, entry));
 
     // Both find nothing and make a CA; the second to write it is refused.
     let (mut deposed, mut holder) = (read().await.unwrap(), read().await.unwrap());
@@ -69,7 +71,7 @@ async fn a_deposed_replica_replaces_no_authority() {
 
     // A SIPCluster of the same name that was made later does not get them.
     let heir = self::cluster("4e18");
-    let taken = KeptSecret::read(&client, &heir, &heir.auth()[0])
+    let taken = KeptSecret::read(&client, &places, (&heir, &heir.auth()[0]))
         .await
         .err()
         .unwrap();

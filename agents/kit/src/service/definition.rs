@@ -31,6 +31,10 @@ pub trait Service: Send + Sync + 'static {
     /// What it owns.
     const IDENTITY: &'static Identity;
 
+    /// Whether its instances connect to the members. Otherwise the scheduler is not asked, and without it the spec is applied and checked as
+    /// ever.
+    const NEEDS_MEMBERS: bool = true;
+
     /// Whether the spec is also applied while the scheduler does not answer, with the members of its last answer: for services whose spec
     /// takes rights away. Otherwise what runs stays as it is.
     const APPLIES_WITHOUT_SCHEDULER: bool = false;

@@ -242,6 +242,7 @@ fn outcome<S: Service, State>(
         substitutes,
         requeue,
         endpoint,
+        warning,
     } = findings;
     problems.extend(probe.fault);
     let address = S::common(entry).cluster_ip();
@@ -253,6 +254,7 @@ fn outcome<S: Service, State>(
         problem: probe.problem,
         substitutes,
         remark: probe.remark,
+        warning,
         requeue: requeue.into_iter().chain(probe.requeue).min(),
         endpoint,
     }))

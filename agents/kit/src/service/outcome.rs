@@ -32,6 +32,8 @@ pub struct Findings {
     pub requeue: Option<Duration>,
     /// What users need to know about each endpoint besides where it is: a host key, an issuer.
     pub endpoint: Endpoint,
+    /// What the spec is warned of. The condition states it beside any problem, and for its reason where there is none.
+    pub warning: Option<Remark>,
 }
 
 impl Rendered {
@@ -127,6 +129,8 @@ pub(super) struct Instance {
     /// See [`Findings::substitutes`].
     pub(super) substitutes: Vec<Problem>,
     pub(super) remark: Option<Remark>,
+    /// What the spec is warned of.
+    pub(super) warning: Option<Remark>,
     pub(super) requeue: Option<Duration>,
     /// See [`Findings::endpoint`].
     pub(super) endpoint: Endpoint,

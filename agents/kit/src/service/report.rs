@@ -1,6 +1,6 @@
 //! The status of a cluster by the outcomes of its instances.
 
-use api::{Applied, Placement};
+use api::{Applied, Placement, conditions::Reason};
 
 use super::{
     endpoints::endpoints,
@@ -24,7 +24,7 @@ pub(super) fn status(
 ) -> Status {
     let (mut applied, mut reached) = (Vec::new(), Vec::new());
     let (mut refused, mut failing, mut progressing) = (Vec::new(), Vec::new(), Vec::new());
-    let mut remarks: Vec<(&Remark, &str)> = Vec::new();
+    let (mut warnings, mut remarks) = (Vec::new(), Vec::new());
     for outcome in outcomes {
         let instance = match outcome {
             Outcome::Applied(instance) => instance,
@@ -47,9 +47,11 @@ pub(super) fn status(
             problem,
             substitutes,
             remark,
+            warning,
             requeue: _,
             endpoint,
         } = &**instance;
+        warnings.extend(warning.as_ref().map(|warning| (warning, name.as_str())));
         remarks.extend(remark.as_ref().map(|remark| (remark, name.as_str())));
         applied.push(Applied {
             service: name.clone(),
@@ -69,10 +71,21 @@ pub(super) fn status(
         }
     }
     progressing.extend(drain.problem.clone());
-    let finding = [refused, failing, progressing]
+    let problem = [refused, failing, progressing]
         .into_iter()
-        .find_map(|problems| summary(identity, &problems))
-        .unwrap_or_else(|| available(identity, &remarks));
+        .find_map(|problems| summary(identity, &problems));
+    let finding = match (problem, in_words(&warnings)) {
+        (Some(problem), None) => problem,
+        (Some(problem), Some((_, warning))) => Finding {
+            message: format!("{}; {warning}", problem.message),
+            ..problem
+        },
+        (None, _) => {
+            warnings.extend(remarks);
+            let (reason, remark) = in_words(&warnings).unwrap_or((AVAILABLE, String::new()));
+            Finding::yes(identity.condition, reason, remark)
+        }
+    };
     Status {
         finding: Some(finding),
         applied,
@@ -116,18 +129,15 @@ pub(super) fn summary(identity: &Identity, problems: &[Problem]) -> Option<Findi
     Some(Finding::no(identity.condition, reason, messages.join("; ")))
 }
 
-/// Available, with the first remark and the names of all instances that it is about.
-fn available(identity: &Identity, remarks: &[(&Remark, &str)]) -> Finding {
-    let Some((first, _)) = remarks.first() else {
-        return Finding::yes(identity.condition, AVAILABLE, "");
-    };
+/// The first remark with its reason, and the names of all instances that it is about.
+fn in_words(remarks: &[(&Remark, &str)]) -> Option<(Reason, String)> {
+    let (first, _) = remarks.first()?;
     let names: Vec<&str> = remarks
         .iter()
         .filter(|(remark, _)| remark == first)
         .map(|(_, name)| *name)
         .collect();
-    let message = format!("{}: {}", names.join(", "), first.text);
-    Finding::yes(identity.condition, first.reason, message)
+    Some((first.reason, format!("{}: {}", names.join(", "), first.text)))
 }
 
 /// The cluster has no placement yet; what was applied stays.
@@ -216,6 +226,7 @@ mod tests {
                 reason: NO_REACHABLE_BACKEND,
                 text: "no member answers".into(),
             }),
+            warning: None,
             requeue: None,
             endpoint: Endpoint::default(),
         }))
@@ -233,6 +244,17 @@ mod tests {
             message,
         } = status_of(outcomes, &Drain::default()).finding.unwrap();
         (status, reason.as_str(), message)
+    }
+
+    #[test]
+    fn a_warning_is_stated_beside_any_problem() {
+        let mut warned = applied("a", Some(Problem::new(IMAGE_PULL, "no such image")), true);
+        let Outcome::Applied(instance) = &mut warned else {
+            panic!("it is applied")
+        };
+        instance.warning = instance.remark.take();
+        let message = "a: no such image; a: no member answers".to_owned();
+        assert_eq!(found(&[warned]), (Some(false), "ImagePull", message));
     }
 
     #[test]

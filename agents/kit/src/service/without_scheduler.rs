@@ -34,6 +34,9 @@ pub(super) async fn members_or_last<S: Service>(
     cluster: &Cluster,
     entries: &[S::Entry],
 ) -> Result<Option<Members>, Error> {
+    if !S::NEEDS_MEMBERS {
+        return Ok(Some(Members::default()));
+    }
     let mut asked = pin!(members(&context.scheduler, observed, held));
     if !S::APPLIES_WITHOUT_SCHEDULER {
         return asked.await;

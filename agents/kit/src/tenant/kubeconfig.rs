@@ -12,7 +12,7 @@ use kube::{
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 
 /// Longest kubeconfig that is read, in bytes.
-const LONGEST: usize = 256 * 1024;
+pub const LONGEST: usize = 64 * 1024;
 /// Longest name of a host, in bytes: it is shown in statuses.
 const HOST: usize = 253;
 

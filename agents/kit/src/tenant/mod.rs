@@ -5,6 +5,7 @@
 
 pub mod destinations;
 mod kubeconfig;
+pub mod page;
 pub mod secret;
 
 #[cfg(test)]
@@ -17,9 +18,13 @@ use kube::{
     client::{Body, ClientBuilder},
     core::{Status, request},
 };
-use serde::de::{DeserializeOwned, Error as _};
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, Error as _},
+};
 use tracing::{Dispatch, instrument::WithSubscriber as _};
 
+pub use self::kubeconfig::LONGEST as LONGEST_KUBECONFIG;
 use self::{destinations::Destinations, kubeconfig::Kubeconfig};
 use crate::apply;
 
@@ -158,14 +163,43 @@ pub fn is_too_long(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Service(error) if error.is::<TooLong>())
 }
 
+/// What is read of a Status with which a server answers. Its details would take much more memory than their length.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Answered {
+    status: String,
+    message: String,
+    reason: String,
+    code: u16,
+}
+
+impl Answered {
+    /// Whether the server states that the call has succeeded.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.status == "Success"
+    }
+
+    /// The error, if the server states one. It may come with a code of success.
+    #[must_use]
+    pub fn failure(&self) -> Option<kube::Error> {
+        (self.status == "Failure").then(|| self.with_code(self.code))
+    }
+
+    fn with_code(&self, code: u16) -> kube::Error {
+        let short = Status::failure(&short(&self.message), &short(&self.reason));
+        kube::Error::Api(short.with_code(code).boxed())
+    }
+}
+
 /// What an answer means that is an error by its code.
 fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
-    let status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
+    let answered = serde_json::from_slice(body).unwrap_or_else(|_| Answered {
         // A proxy, for one, answers with a text.
-        Status::failure(String::from_utf8_lossy(body).trim(), "")
+        message: String::from_utf8_lossy(body).trim().to_owned(),
+        ..Answered::default()
     });
-    let short = Status::failure(&short(&status.message), &short(&status.reason));
-    kube::Error::Api(short.with_code(code.as_u16()).boxed())
+    answered.with_code(code.as_u16())
 }
 
 /// Where the API server of a kubeconfig is, for people.

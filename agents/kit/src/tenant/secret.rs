@@ -1,6 +1,6 @@
 //! The Secret with a tenant's kubeconfig.
 
-use api::labels;
+use api::{Cluster, annotations, labels};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::ResourceExt as _;
 
@@ -11,10 +11,37 @@ const TYPES: [&str; 3] = ["", "Opaque", "cluster.x-k8s.io/secret"];
 /// Key of the kubeconfig in its Secret, as Cluster API calls it.
 const KEY: &str = "value";
 
+/// For which `SIPCluster` a kubeconfig is used.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct User {
+    /// Its name.
+    name: String,
+    /// Name of the Cluster API cluster that it serves.
+    served: String,
+}
+
+impl User {
+    /// One of this name, for this Cluster.
+    #[must_use]
+    pub fn new(name: &str, served: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            served: served.to_owned(),
+        }
+    }
+
+    /// By its spec.
+    #[must_use]
+    pub fn of(cluster: &Cluster) -> Self {
+        Self::new(cluster.name(), cluster.cluster_api_name())
+    }
+}
+
 /// Why a Secret cannot be used as the kubeconfig of a cluster. Its credentials go to the server that it names itself; but the author of the
-/// spec decides what is done there, so the kubeconfig must not be that of another cluster.
+/// spec decides what is done there, so the kubeconfig must not be that of another cluster. What the `SIPCluster` states of itself proves
+/// nothing: where it serves a Cluster of another name, only who may write the Secret can let it use that.
 #[must_use]
-pub fn refusal(secret: &Secret, cluster: &str) -> Option<String> {
+pub fn refusal(secret: &Secret, User { name, served }: &User) -> Option<String> {
     let kind = secret.type_.as_deref().unwrap_or_default();
     if !TYPES.contains(&kind) {
         return Some("must have the type Opaque or cluster.x-k8s.io/secret".to_owned());
@@ -22,9 +49,19 @@ pub fn refusal(secret: &Secret, cluster: &str) -> Option<String> {
     if secret.labels().get(labels::PART_OF).map(String::as_str) == Some(labels::PART_OF_SIP) {
         return Some("must not be one of a service of a cluster".to_owned());
     }
-    let other = secret.labels().get(CLUSTER_API).filter(|of| *of != cluster)?;
-    let other: String = other.chars().take(63).collect();
-    Some(format!("must not be that of another cluster, {other}"))
+    let of = secret.labels().get(CLUSTER_API)?;
+    let allowed = secret.annotations().get(annotations::USED_BY);
+    if of == served && (name == served || allowed == Some(name)) {
+        return None;
+    }
+    let of: String = of.chars().take(63).collect();
+    let help = if of == *served {
+        let allow = annotations::USED_BY;
+        format!(": who may write it can allow that by the annotation {allow}: {name}")
+    } else {
+        String::new()
+    };
+    Some(format!("must not be that of another cluster, {of}{help}"))
 }
 
 /// The kubeconfig in a Secret.
@@ -67,11 +104,35 @@ mod tests {
                 Some("must have the type"),
             ),
         ] {
-            let why = refusal(&secret(kind, labels), "shop");
+            let why = refusal(&secret(kind, labels), &User::new("shop", "shop"));
             match expected {
                 Some(expected) => assert!(why.unwrap().contains(expected), "{kind}"),
                 None => assert_eq!(why, None),
             }
         }
+    }
+
+    #[test]
+    fn the_secret_allows_a_cluster_of_another_name() {
+        let secret = |used_by: Value| -> Secret {
+            serde_json::from_value(json!({
+                "metadata": {
+                    "name": "bank-kubeconfig",
+                    "labels": {"cluster.x-k8s.io/cluster-name": "bank"},
+                    "annotations": {"sip.airshipit.org/used-by": used_by},
+                },
+                "type": "cluster.x-k8s.io/secret",
+            }))
+            .unwrap()
+        };
+        assert_eq!(refusal(&secret(json!("shop")), &User::new("shop", "bank")), None);
+        let why = refusal(&secret(json!("other")), &User::new("shop", "bank")).unwrap();
+        assert!(
+            why.ends_with("by the annotation sip.airshipit.org/used-by: shop"),
+            "{why}"
+        );
+        // The annotation does not make it that of the Cluster that is served.
+        let why = refusal(&secret(json!("shop")), &User::new("shop", "shop")).unwrap();
+        assert!(why.ends_with("another cluster, bank"), "{why}");
     }
 }

@@ -296,7 +296,8 @@ impl Config {
                 .filter_map(|connector| self::connector(connector, issuer, secrets))
                 .collect(),
             static_clients: clients.map(|client| self::client(client, secrets)).collect(),
-            enable_password_db: !secrets.users().is_empty(),
+            // Dex does not start without any way to log in. With none, nobody can: the file of users was deleted.
+            enable_password_db: !secrets.users().is_empty() || provider.connectors().is_empty(),
             static_passwords: secrets.users().iter().map(password).collect(),
         }
     }

@@ -128,11 +128,15 @@ fn data(plan: &Plan<'_>) -> BTreeMap<String, ByteString> {
         .collect()
 }
 
-/// Tells what the Secret of a provider holds from anything else: the pods' annotation [`api::annotations::CONFIG_HASH`] has it.
+/// The files of a provider's Secret. Others may add keys to it, which pods do not read.
+const FILES: [&str; 4] = [CONFIG_FILE, CERTIFICATE_FILE, KEY_FILE, STORAGE_AUTHORITY_FILE];
+
+/// Tells what the Secret of a provider holds for its pods from anything else: their annotation [`api::annotations::CONFIG_HASH`] has it.
 #[must_use]
 pub fn digest(data: &BTreeMap<String, ByteString>) -> String {
     let mut hash = Sha256::new();
-    for (name, ByteString(bytes)) in data {
+    let files = data.iter().filter(|(name, _)| FILES.contains(&name.as_str()));
+    for (name, ByteString(bytes)) in files {
         for part in [name.as_bytes(), bytes] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);

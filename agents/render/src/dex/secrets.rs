@@ -25,8 +25,14 @@ const RAW_TYPES: [&str; 16] = [
     "cloudfoundry",
 ];
 
+/// Longest value, in bytes.
+pub const MAX_VALUE: usize = 64 * 1024;
 /// Longest value of a password or a client's secret, in bytes.
 const MAX_TEXT: usize = 4096;
+/// Longest raw connector, in bytes.
+const MAX_RAW: usize = 16 * 1024;
+/// Most values in a raw connector: an empty one is two bytes of text, and dozens in memory.
+const MAX_NODES: usize = 1000;
 
 /// The values that an entry takes from Secrets.
 #[derive(Clone, Default, Eq, PartialEq)]
@@ -68,13 +74,17 @@ impl Secrets {
     /// Checks the values of every key that the provider names.
     ///
     /// # Errors
-    /// Every value that cannot be used. A key without value counts as empty.
+    /// Every value that cannot be used. A key without value counts as empty, and without that of `staticPasswords` there are no users.
     pub fn read(provider: &Provider, values: &BTreeMap<SecretKey, Vec<u8>>) -> Result<Self, Vec<BadSecret>> {
         let mut read = Self::default();
         let mut bad = Vec::new();
         let text = |key: &SecretKey, is_right: fn(&str) -> Result<String, &'static str>| {
             let bytes = values.get(key).map(Vec::as_slice).unwrap_or_default();
-            let text = std::str::from_utf8(bytes).map_err(|_| "must be UTF-8");
+            let text = if bytes.len() > MAX_VALUE {
+                Err("must have at most 65536 bytes")
+            } else {
+                std::str::from_utf8(bytes).map_err(|_| "must be UTF-8")
+            };
             text.and_then(is_right).map_err(|rule| BadSecret {
                 key: key.clone(),
                 rule,
@@ -102,7 +112,11 @@ impl Secrets {
                 }
             }
         }
-        if let Some(key) = provider.static_passwords() {
+        if let Some(key) = provider
+            .static_passwords()
+            .as_ref()
+            .filter(|key| values.contains_key(key))
+        {
             match text(key, |text| Ok(text.to_owned())).and_then(|text| users(key, &text)) {
                 Ok(users) => read.users = users,
                 Err(error) => bad.push(error),
@@ -180,7 +194,14 @@ fn raw(key: &SecretKey, text: &str) -> Result<Raw, BadSecret> {
         key: key.clone(),
         rule,
     };
-    let value: Value = serde_saphyr::from_str(text).map_err(|_| bad("must be YAML or JSON"))?;
+    if text.len() > MAX_RAW {
+        return Err(bad("must have at most 16384 bytes"));
+    }
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_nodes: MAX_NODES },
+    };
+    let value: Value = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|_| bad("must be YAML or JSON with at most 1000 values"))?;
     let Value::Object(mut fields) = value else {
         return Err(bad("must have the fields type and config"));
     };
@@ -224,10 +245,10 @@ fn users(key: &SecretKey, text: &str) -> Result<Vec<StaticUser>, BadSecret> {
         rule: "must have lines EMAIL:BCRYPT with a different email each and a cost of 10 or more",
     };
     let mut users: Vec<StaticUser> = Vec::new();
+    let mut emails = BTreeSet::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (email, hash) = line.split_once(':').ok_or_else(bad)?;
-        let twice = users.iter().any(|user| user.email.eq_ignore_ascii_case(email));
-        if twice || !is_email(email) || !is_bcrypt(hash) {
+        if !emails.insert(email.to_ascii_lowercase()) || !is_email(email) || !is_bcrypt(hash) {
             return Err(bad());
         }
         users.push(StaticUser {
@@ -292,6 +313,74 @@ mod tests {
             let text = format!(r#"{{"type": "ldap", "config": {config}}}"#);
             let values = BTreeMap::from([(key.clone(), text.into_bytes())]);
             assert_eq!(Secrets::read(provider, &values).is_ok(), is_read, "{config}");
+        }
+    }
+
+    #[test]
+    fn values_have_bounds() {
+        let provider: api::SIPCluster = serde_json::from_value(serde_json::json!({
+            "metadata": {"namespace": "tenants", "name": "shop", "uid": "u"},
+            "spec": {"services": {"auth": [{"image": "dex:2", "nodeInterfaceId": "oam",
+                "connectors": [
+                    {"id": "raw", "name": "Raw", "raw": {"name": "all", "key": "raw"}},
+                    {"id": "ldap", "name": "Directory", "ldap": {
+                        "host": "ldap.example.org", "rootCA": {"name": "all", "key": "authority"},
+                        "userSearch": {"baseDN": "ou=people", "username": "uid"}}},
+                ],
+                "staticPasswords": {"name": "all", "key": "users"}}]}},
+        }))
+        .unwrap();
+        let cluster = api::Cluster::parse(&provider).unwrap();
+        let provider = cluster.auth()[0].provider();
+        let hash = format!("$2y$10${}", "a".repeat(53));
+        let users =
+            |count: usize| -> String { (0..count).map(|n| format!("u{n}@example.org:{hash}\n")).collect() };
+        let certificates = |count| "-----BEGIN CERTIFICATE-----\n".repeat(count);
+        let raw = |count| format!("{{type: ldap, config: {{a: [{}]}}}}", vec!["{}"; count].join(","));
+        for (authority, connector, file, expected) in [
+            (certificates(1), raw(1), users(1), None),
+            (certificates(2_000), raw(900), users(700), None),
+            (
+                certificates(3_000),
+                raw(1),
+                users(1),
+                Some("authority of Secret all: must have at most 65536 bytes"),
+            ),
+            (
+                certificates(1),
+                raw(1),
+                users(5_000),
+                Some("users of Secret all: must have at most 65536 bytes"),
+            ),
+            (
+                certificates(1),
+                raw(2_000),
+                users(1),
+                Some("raw of Secret all: must be YAML or JSON with at most 1000 values"),
+            ),
+            (
+                certificates(1),
+                raw(6_000),
+                users(1),
+                Some("raw of Secret all: must have at most 16384 bytes"),
+            ),
+        ] {
+            let values = provider.secret_keys().into_iter().map(|key| {
+                let text = match key.key() {
+                    "authority" => &authority,
+                    "raw" => &connector,
+                    _ => &file,
+                };
+                (key.clone(), text.clone().into_bytes())
+            });
+            let bad = Secrets::read(provider, &values.collect())
+                .err()
+                .unwrap_or_default();
+            let bad: Vec<String> = bad.iter().map(ToString::to_string).collect();
+            match expected {
+                None => assert_eq!(bad, Vec::<String>::new()),
+                Some(rule) => assert!(bad.len() == 1 && bad[0].ends_with(rule), "{bad:?}"),
+            }
         }
     }
 

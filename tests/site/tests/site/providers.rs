@@ -164,6 +164,12 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
     let waiting = deployments.get_opt("auth-shop").await.unwrap();
     assert!(waiting.is_none_or(|waiting| waiting.spec.replicas == Some(0)));
 
+    // Its Secret has an owner before cert-manager writes it, so that it goes with the provider whenever that goes.
+    let made = secrets.get("auth-shop.tls").await.unwrap();
+    let services: Api<Service> = scene.api();
+    let service = services.get("auth-shop").await.unwrap();
+    assert_eq!(made.owner_references()[0].uid, service.uid().unwrap());
+
     // It is issued: the provider runs with it, and its CA is published.
     manager.issue("auth-shop.tls").await.unwrap();
     stage

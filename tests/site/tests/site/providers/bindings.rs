@@ -29,7 +29,8 @@ async fn groups_are_bound_at_the_tenants_api_server() {
         .await;
     assert_eq!(
         why,
-        "auth-shop: kubeconfigSecret: the Secret shop-kubeconfig does not exist"
+        "auth-shop: kubeconfigSecret: the Secret shop-kubeconfig does not exist; \
+         auth-shop: staticPasswords is set, so users outside the directories can log in"
     );
     let _dex = scene.run("auth-shop", "dex", 31_730).await;
     let file = tenant
@@ -60,7 +61,9 @@ async fn groups_are_bound_at_the_tenants_api_server() {
     assert_eq!(bound[0].role_ref.name, "cluster-admin");
     assert_eq!(bound[0].subjects.as_ref().unwrap()[0].name, "oidc:admins");
 
-    a_group_is_unbound_before_the_issuer_is_known(&scene, &shop, &bindings, &bound[0].name_any()).await;
+    let name = bound[0].name_any();
+    a_group_is_unbound_before_the_issuer_is_known(&scene, &shop, &bindings, &name).await;
+    a_group_is_unbound_though_the_deployment_is_refused(&scene, &shop, &bindings, &name).await;
 
     // What is no longer in the spec is deleted, also while the provider cannot be prepared.
     scene
@@ -71,13 +74,89 @@ async fn groups_are_bound_at_the_tenants_api_server() {
     let mut entry = shop.spec()["services"]["auth"][0].clone();
     entry["groups"] = json!([]);
     stage.edit(&shop, json!({"services": {"auth": [entry]}})).await;
-    stage
+    let why = stage
         .condition_is(&shop, condition, "False", "SecretMissing")
+        .await;
+    assert!(why.contains("so its users cannot log in"), "{why}");
+    wait::until_gone(bindings, &name, PATIENCE).await.unwrap();
+    // Nor does the provider let in whom the file named.
+    let what = "a configuration without users";
+    wait::until(scene.api(), "auth-shop", what, PATIENCE, |secret: &Secret| {
+        let config = secret.data.as_ref().and_then(|data| data.get("dex.json"));
+        config.is_some_and(|config| !String::from_utf8_lossy(&config.0).contains("ada@example.org"))
+    })
+    .await
+    .unwrap();
+    stage.nothing_was_forbidden();
+}
+
+/// What runs the provider is not valid. The tenant's own edit takes the rights away nonetheless.
+async fn a_group_is_unbound_though_the_deployment_is_refused(
+    scene: &Scene,
+    shop: &Cluster,
+    bindings: &Api<ClusterRoleBinding>,
+    name: &str,
+) {
+    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
+    let mut entry = shop.spec()["services"]["auth"][0].clone();
+    entry["resources"] = json!({"requests": {"memory": "1Gi"}, "limits": {"memory": "512Mi"}});
+    entry["groups"] = json!([]);
+    stage.edit(shop, json!({"services": {"auth": [entry]}})).await;
+    let why = stage.condition_is(shop, condition, "False", "Refused").await;
+    assert!(why.ends_with("users outside the directories can log in"), "{why}");
+    wait::until_gone(bindings.clone(), name, PATIENCE).await.unwrap();
+    let entry = shop.spec()["services"]["auth"][0].clone();
+    stage.edit(shop, json!({"services": {"auth": [entry]}})).await;
+    stage
+        .condition_is(shop, condition, "True", "StaticPasswords")
+        .await;
+    assert!(bindings.get_opt(name).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn without_the_scheduler_providers_are_checked_and_rights_end() {
+    let mut scene = Scene::start("unscheduled", |_| {}).await;
+    let condition = AUTH_READY.as_str();
+    let tenant = Site::builder("tenant").start().await.unwrap();
+    let file = tenant
+        .kubectl_ok(&["config", "view", "--raw", "--flatten"])
+        .await
+        .unwrap();
+    scene.write_secret("kubeconfig", json!({ "value": file })).await;
+    let port = 31_734;
+    let fields =
+        json!({"kubeconfigSecret": "kubeconfig", "groups": [{"group": "admins", "clusterRole": "view"}]});
+    let shop = Scene::cluster("shop", port, &fields);
+    scene.stage.create(&shop).await;
+    scene
+        .stage
+        .condition_is(&shop, condition, "False", "IssuerUnreachable")
+        .await;
+    let dex = scene.run("auth-shop", "dex", port).await;
+    scene
+        .stage
+        .condition_is(&shop, condition, "True", "StaticPasswords")
+        .await;
+    let bindings = Api::<ClusterRoleBinding>::all(tenant.client());
+    let ours = ListParams::default().labels("sip.airshipit.org/identity-provider");
+    let bound = bindings.list(&ours).await.unwrap().items;
+    assert_eq!(bound.len(), 1);
+
+    scene.stage.region_mut().scheduler().kill9().await.unwrap();
+    let mut entry = shop.spec()["services"]["auth"][0].clone();
+    entry["groups"] = json!([]);
+    scene
+        .stage
+        .edit(&shop, json!({"services": {"auth": [entry]}}))
         .await;
     wait::until_gone(bindings, &bound[0].name_any(), PATIENCE)
         .await
         .unwrap();
-    stage.nothing_was_forbidden();
+    drop(dex);
+    scene
+        .stage
+        .condition_is(&shop, condition, "False", "IssuerUnreachable")
+        .await;
 }
 
 /// The site has no load balancer that would give the Service an address: the provider is not applied, and the rights of its groups are.

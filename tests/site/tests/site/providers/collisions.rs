@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use api::conditions::AUTH_READY;
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::{Api, ResourceExt as _};
+use k8s_openapi::api::{core::v1::Secret, rbac::v1::ClusterRoleBinding};
+use kube::{
+    Api, ResourceExt as _,
+    api::{Patch, PatchParams},
+};
 use sandbox::site::Site;
 use serde_json::json;
 
@@ -71,6 +74,77 @@ async fn an_entry_of_anothers_name_changes_no_binding_of_that_one() {
         !deletions.any(|entry| entry.request_uri.contains("clusterrolebindings/sip-oidc")),
         "another cluster's binding was deleted for a moment"
     );
+}
+
+/// Both have the CA of the site, and the second is made to lead people to the first.
+#[tokio::test]
+async fn an_issuer_is_of_the_cluster_that_has_it_first() {
+    let scene = Scene::start("issuers", |_| {}).await;
+    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
+    let issuer = json!({"issuer": "https://127.0.0.1:31753/dex"});
+    let bank = Scene::cluster("bank", 31_753, &issuer);
+    stage.create(&bank).await;
+    stage
+        .condition_is(&bank, condition, "False", "IssuerUnreachable")
+        .await;
+    let _dex = scene.run("auth-bank", "dex", 31_753).await;
+    stage
+        .condition_is(&bank, condition, "True", "StaticPasswords")
+        .await;
+    let shop = Scene::cluster("shop", 31_754, &issuer);
+    stage.create(&shop).await;
+    let why = stage
+        .condition_is(&shop, condition, "False", "IssuerConflict")
+        .await;
+    assert!(why.contains("SIPCluster bank has the issuer"), "{why}");
+    stage
+        .condition_is(&bank, condition, "True", "StaticPasswords")
+        .await;
+}
+
+/// The Secret is labelled as Cluster API labels it. The author of a spec does not decide whose it is.
+#[tokio::test]
+async fn an_annotation_does_not_open_another_clusters_kubeconfig() {
+    let scene = Scene::start("opened", |_| {}).await;
+    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
+    let tenant = Site::builder("tenant").start().await.unwrap();
+    let file = tenant
+        .kubectl_ok(&["config", "view", "--raw", "--flatten"])
+        .await
+        .unwrap();
+    scene
+        .write_secret("bank-kubeconfig", json!({ "value": file }))
+        .await;
+    let secrets: Api<Secret> = scene.api();
+    let change = async |metadata: serde_json::Value| {
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        secrets
+            .patch("bank-kubeconfig", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    };
+    change(json!({"labels": {"cluster.x-k8s.io/cluster-name": "bank"}})).await;
+    let fields = json!({
+        "kubeconfigSecret": "bank-kubeconfig", "groups": [{"group": "staff", "clusterRole": "cluster-admin"}],
+    });
+    let shop = Scene::cluster("shop", 31_755, &fields);
+    stage.create(&shop).await;
+    let served = json!({"metadata": {"annotations": {"sip.airshipit.org/cluster-api-cluster": "bank"}}});
+    let served = Patch::Merge(served);
+    let clusters = stage.clusters(&shop.namespace);
+    clusters
+        .patch("shop", &PatchParams::default(), &served)
+        .await
+        .unwrap();
+    let help = "by the annotation sip.airshipit.org/used-by: shop";
+    stage
+        .condition_mentions(&shop, condition, "False", "KubeconfigInvalid", help)
+        .await;
+    assert_eq!(lists(&tenant), 0);
+
+    // Who may write it allows that.
+    change(json!({"annotations": {"sip.airshipit.org/used-by": "shop"}})).await;
+    until(async || lists(&tenant) > 0).await;
 }
 
 async fn until(is_true: impl AsyncFn() -> bool) {

@@ -1,4 +1,5 @@
-//! Pages of lists. What a server lists beyond a bound is passed over while it is parsed, so that no answer takes much more memory than its length.
+//! Pages of lists. What a server lists beyond a bound is passed over while it is parsed, so that no answer takes much more memory than its
+//! length: an empty object is two bytes of an answer, and hundreds in memory.
 
 use std::{fmt, marker::PhantomData};
 
@@ -7,27 +8,29 @@ use serde::{
     de::{IgnoredAny, SeqAccess, Visitor},
 };
 
-/// Most Nodes of a cluster, and most pods of a Node, that are read.
-pub(super) const MOST: usize = 2_000;
-
-/// A page of a list. What else an object has is passed over while it is parsed.
-#[derive(Deserialize)]
-pub(super) struct Page<T> {
+/// A page of a list with the first `MOST` of its items. What else the list has is passed over while it is parsed.
+#[derive(Debug, Deserialize)]
+#[serde(bound = "T: Deserialize<'de>")]
+pub struct Page<T, const MOST: usize> {
+    /// What there is of the list beside this page.
     #[serde(default)]
-    pub(super) metadata: PageMeta,
-    /// One more than may be, to notice that there are too many.
+    pub metadata: PageMeta,
+    /// The items.
     #[serde(default = "First::default")]
-    pub(super) items: First<T, { MOST + 1 }>,
+    pub items: First<T, MOST>,
 }
 
-#[derive(Default, Deserialize)]
-pub(super) struct PageMeta {
+/// What there is of a list beside a page.
+#[derive(Debug, Default, Deserialize)]
+pub struct PageMeta {
+    /// What the next page is asked for with; absent or empty in the last one.
     #[serde(default, rename = "continue")]
-    pub(super) next: Option<String>,
+    pub next: Option<String>,
 }
 
 /// The first `MOST` of a list, which may be null.
-pub(super) struct First<T, const MOST: usize>(pub(super) Vec<T>);
+#[derive(Debug)]
+pub struct First<T, const MOST: usize>(pub Vec<T>);
 
 impl<T, const MOST: usize> Default for First<T, MOST> {
     fn default() -> Self {
@@ -84,7 +87,7 @@ mod tests {
             assert_eq!(kept, expected, "{text}");
         }
         assert!(serde_json::from_str::<First<u8, 2>>(r#"{"a": 1}"#).is_err());
-        let bare: Page<u8> = serde_json::from_str("{}").unwrap();
+        let bare: Page<u8, 2> = serde_json::from_str("{}").unwrap();
         assert!(bare.items.0.is_empty() && bare.metadata.next.is_none());
     }
 }

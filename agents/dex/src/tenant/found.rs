@@ -1,0 +1,173 @@
+//! What is read of a binding in a tenant's cluster. Everything in it is the tenant's choice: what is more than any binding of the agent has
+//! is passed over.
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_openapi::api::rbac::v1::{RoleRef, Subject};
+use kit::tenant::page::First;
+use kube::ResourceExt as _;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+
+use super::Binding;
+
+/// Subjects that are kept: the agent's bindings have one.
+const SUBJECTS: usize = 2;
+/// Labels that are kept: the agent's bindings have three.
+const LABELS: usize = 16;
+/// What the labels of the agent's bindings begin with.
+const PREFIXES: [&str; 2] = ["app.kubernetes.io/", "sip.airshipit.org/"];
+
+/// A binding, as far as it is compared.
+#[derive(Debug, Deserialize)]
+pub(super) struct Found {
+    #[serde(default)]
+    pub(super) metadata: Metadata,
+    #[serde(default, rename = "roleRef")]
+    role: RoleRef,
+    #[serde(default)]
+    subjects: First<Subject, SUBJECTS>,
+}
+
+/// Which binding it is.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Metadata {
+    pub(super) name: String,
+    pub(super) namespace: Option<String>,
+    pub(super) uid: Option<String>,
+    pub(super) labels: Labels,
+}
+
+/// Labels like those of the agent's bindings, up to a bound.
+#[derive(Debug, Default)]
+pub(super) struct Labels(BTreeMap<String, String>);
+
+impl Found {
+    /// Whether it is this object and binds the same role: that of one cannot be changed.
+    pub(super) fn is<K: Binding>(&self, desired: &K) -> bool {
+        self.metadata.name == desired.name_any()
+            && self.metadata.namespace == desired.namespace()
+            && self.role == *desired.role()
+    }
+
+    /// Whether it is this object as it is desired.
+    pub(super) fn stands_as<K: Binding>(&self, desired: &K) -> bool {
+        let Labels(labels) = &self.metadata.labels;
+        self.is(desired)
+            && self.subjects.0 == desired.subjects()
+            && desired
+                .labels()
+                .iter()
+                .all(|(label, value)| labels.get(label) == Some(value))
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(LabelsVisitor)
+    }
+}
+
+struct LabelsVisitor;
+
+impl<'de> Visitor<'de> for LabelsVisitor {
+    type Value = Labels;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("labels")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Labels::default())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut labels = BTreeMap::new();
+        while let Some(label) = map.next_key::<String>()? {
+            let is_kept = labels.len() < LABELS && PREFIXES.iter().any(|prefix| label.starts_with(prefix));
+            if is_kept {
+                labels.insert(label, map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(Labels(labels))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kit::tenant::{LONGEST, page::Page};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use k8s_openapi::api::rbac::v1::RoleBinding;
+
+    fn binding() -> Value {
+        json!({
+            "metadata": {
+                "name": "sip-oidc-a", "namespace": "apps", "uid": "u",
+                "labels": {"app.kubernetes.io/part-of": "sip", "sip.airshipit.org/identity-provider": "p"},
+            },
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "edit"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "oidc:admins"}],
+        })
+    }
+
+    #[test]
+    fn a_binding_stands_only_as_it_is_desired() {
+        let desired: RoleBinding = serde_json::from_value(binding()).unwrap();
+        let stands = |change: &dyn Fn(&mut Value)| {
+            let mut found = binding();
+            change(&mut found);
+            let found: Found = serde_json::from_value(found).unwrap();
+            (found.is(&desired), found.stands_as(&desired))
+        };
+        assert_eq!(stands(&|_| {}), (true, true));
+        assert_eq!(
+            stands(&|found| found["metadata"]["labels"]["z"] = json!("more")),
+            (true, true)
+        );
+        for change in [
+            (|found| found["subjects"] = json!([])) as fn(&mut Value),
+            |found| found["subjects"] = json!(null),
+            |found| {
+                let one = found["subjects"][0].clone();
+                found["subjects"] = json!([one.clone(), one.clone(), one]);
+            },
+            |found| found["metadata"]["labels"] = json!(null),
+            |found| found["metadata"]["labels"]["sip.airshipit.org/identity-provider"] = json!("q"),
+        ] {
+            assert_eq!(stands(&change), (true, false));
+        }
+        for change in [
+            (|found| found["roleRef"]["name"] = json!("view")) as fn(&mut Value),
+            |found| found["metadata"]["namespace"] = json!(null),
+            |found| found["metadata"]["name"] = json!("sip-oidc-b"),
+        ] {
+            assert_eq!(stands(&change), (false, false));
+        }
+    }
+
+    #[test]
+    fn no_answer_takes_much_more_memory_than_its_length() {
+        let many = |one: &str, count| vec![one; count].join(",");
+        let items = format!(r#"{{"items":[{}]}}"#, many("{}", 300_000));
+        let subjects = format!(r#"{{"items":[{{"subjects":[{}]}}]}}"#, many("{}", 300_000));
+        let labels: Vec<String> = (0..60_000).map(|n| format!(r#""l{n}":"""#)).collect();
+        let labels = format!(
+            r#"{{"items":[{{"metadata":{{"labels":{{{}}}}}}}]}}"#,
+            labels.join(",")
+        );
+        for (answer, kept) in [(&items, 500), (&subjects, 1), (&labels, 1)] {
+            assert!(answer.len() < LONGEST);
+            let page: Page<Found, 500> = kit::tenant::parsed(answer.as_bytes()).unwrap();
+            assert_eq!(page.items.0.len(), kept);
+            let first = &page.items.0[0];
+            assert!(first.subjects.0.len() <= SUBJECTS && first.metadata.labels.0.len() <= LABELS);
+        }
+    }
+}
