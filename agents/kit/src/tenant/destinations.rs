@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 /// Addresses that mean the machine itself or all machines of a link, and those at which clouds answer their machines, with credentials
 /// among other things.
-const SPECIAL: [IpNet; 13] = [
+const SPECIAL: [IpNet; 16] = [
     four([0, 0, 0, 0], 8),
     four([127, 0, 0, 0], 8),
     four([169, 254, 0, 0], 16),
@@ -26,10 +26,14 @@ const SPECIAL: [IpNet; 13] = [
     four([255, 255, 255, 255], 32),
     four([100, 100, 100, 200], 32),
     four([192, 0, 0, 192], 32),
+    four([168, 63, 129, 16], 32),
     six(0, 128),
     six(1, 128),
     six(0xfe80 << 112, 10),
     six(0xff00 << 112, 8),
+    // By translation or in a tunnel these lead to IPv4 addresses, which would not be checked.
+    six(0x0064_ff9b_0001 << 80, 48),
+    six(0x2002 << 112, 16),
     six((0xfd00_0ec2 << 96) | 0x254, 128),
     six((0xfd20_00ce << 96) | 0x254, 128),
 ];

@@ -214,6 +214,11 @@ fn raw(key: &SecretKey, text: &str) -> Result<Raw, BadSecret> {
             "its type must be a connector of Dex that asks for a password or another provider",
         ));
     }
+    if config.get("insecureSkipSignatureValidation") == Some(&Value::Bool(true)) {
+        return Err(bad(
+            "must not set insecureSkipSignatureValidation: everybody could log in as anybody",
+        ));
+    }
     if config
         .iter()
         .any(|(name, value)| name.contains('$') || has_unread_dollar(value))
@@ -288,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_raw_connector_has_dollars_where_dex_reads_them() {
+    fn a_raw_connector_lets_in_whom_it_is_meant_to() {
         let provider: api::SIPCluster = serde_json::from_value(serde_json::json!({
             "metadata": {"namespace": "tenants", "name": "shop", "uid": "u"},
             "spec": {"services": {"auth": [{"image": "dex:2", "nodeInterfaceId": "oam",
@@ -304,6 +309,8 @@ mod tests {
                 true,
             ),
             (r#"{"a": [["b"]]}"#, true),
+            (r#"{"insecureSkipSignatureValidation": false}"#, true),
+            (r#"{"insecureSkipSignatureValidation": true}"#, false),
             (r#"{"$HOME": "a"}"#, false),
             (r#"{"a": {"b$": 1}}"#, false),
             (r#"{"a": [{"b$": 1}]}"#, false),
