@@ -17,8 +17,10 @@ pub(super) fn lacks(now: &Addresses, member: &Member) -> bool {
     before.any(|(network, address)| now.get(network) != Some(address))
 }
 
-/// A member whose host is gone, and in whose place another one of its cluster has come.
+/// The former place of a member that goes on: an address that its host has left. It has no domain: the member holds the rack that they share,
+/// and when that fails, its replacement may be in it.
 pub(super) fn left_behind(mut member: Member) -> Member {
+    member.domain = None;
     if member.state != MemberState::Releasing {
         member.begin_release(ReleaseReason::Gone);
         member.replaces = None;

@@ -1,8 +1,9 @@
-//! A cluster at its bound whose hosts all get other addresses: their former places take no room in its status, and in the ledger only as
-//! much as there is.
+//! Clusters whose hosts get other addresses: their former places hold no rack. Where all of a cluster at its bound do, those take no room
+//! in its status, and in the ledger only as much as there is.
 
 use std::{net::IpAddr, sync::Arc};
 
+use placement::MemberState::{Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
 use redb::backends::InMemoryBackend;
 use scheduler::{
@@ -11,7 +12,7 @@ use scheduler::{
 };
 
 use crate::{
-    fixtures::{Stage, again, host, observed, released},
+    fixtures::{Stage, again, host, labelled, members, observed, released},
     status_size::{FULL, bound, name, releasing},
 };
 
@@ -132,4 +133,41 @@ async fn a_full_cluster_whose_hosts_are_all_remade_goes_on() {
     stage.apply("huge", 1, FULL_IN_ETCD).await.unwrap();
     let released = stage.release("huge").await.unwrap();
     assert_eq!(releasing(&released), FULL_IN_ETCD as usize);
+}
+
+/// The host that fails has the same rack as its former address: it is the same machine.
+#[tokio::test]
+async fn a_failed_host_is_replaced_in_the_rack_of_its_former_address() {
+    for remake in [|host| host, again] {
+        let stage = Stage::empty();
+        let session = stage.sync(&[host("h1")]).await;
+        stage.apply("one", 1, 1).await.unwrap();
+        stage.report(&session, &[labelled("h1", "one")]).await;
+        let moved = readdress(remake(labelled("h1", "one")));
+        stage.report(&session, std::slice::from_ref(&moved)).await;
+        let record = stage.record("one").await.unwrap();
+        let former = [("h1".to_owned(), Bound), ("h1".to_owned(), Releasing)];
+        assert!(
+            former.iter().all(|place| members(&record).contains(place)),
+            "{record:?}"
+        );
+
+        let same_rack = wire::Host {
+            labels: host("h1").labels,
+            ..host("h2")
+        };
+        let failed = wire::Host {
+            marked_failed: true,
+            ..moved
+        };
+        stage.report(&session, &[failed, same_rack]).await;
+        stage.retry().await;
+        let record = stage.record("one").await.unwrap();
+        let replaced = [
+            ("h1".to_owned(), Releasing),
+            ("h1".to_owned(), Releasing),
+            ("h2".to_owned(), Claimed),
+        ];
+        assert_eq!(members(&record), replaced);
+    }
 }
