@@ -349,3 +349,38 @@ async fn a_ledger_lost_twice_forgets_no_move() {
     let after = stage.apply("one", 1, 1).await.unwrap();
     assert_eq!(members(&after), pair, "h1 stays until h2 is bound");
 }
+
+/// h1 replaces h2, which was freed, repaired and claimed again before h1 was labelled: the status tells that by revisions.
+#[tokio::test]
+async fn a_host_claimed_again_is_not_beside_its_replacement() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h2")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let failed = wire::Host {
+        marked_failed: true,
+        ..labelled("h2", "one")
+    };
+    stage.report(&session, &[failed, host("h1")]).await;
+    stage.retry().await;
+    let record = stage.record("one").await.unwrap();
+    let replaced = [("h1".to_owned(), Claimed), ("h2".to_owned(), Releasing)];
+    assert_eq!(members(&record), replaced);
+    let repaired = released("h2", record.revision);
+    stage.report(&session, std::slice::from_ref(&repaired)).await;
+    stage.confirm(&record).await;
+    let before = stage.apply("one", 2, 2).await.unwrap();
+    let both = ["h1", "h2"].map(|name| (name.to_owned(), Claimed));
+    assert_eq!(members(&before), both);
+    let clusters = [wire::ObservedCluster {
+        generation: 2,
+        ..with_status(&before, 1)
+    }];
+
+    let stage = Stage::on(lost());
+    let hosts = [host("h1"), repaired, host("h3")];
+    stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
+    stage.apply("one", 2, 2).await.unwrap();
+    stage.retry().await;
+    let after = stage.record("one").await.unwrap();
+    assert_eq!(members(&after), both, "each has a place of its own");
+}
