@@ -1,6 +1,8 @@
 //! What is reported of a `SIPCluster`.
 
-use api::{MemberState, SIPCluster};
+use std::collections::BTreeMap;
+
+use api::{MemberState, Placement, SIPCluster};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use proto::inventory::v1 as wire;
@@ -30,7 +32,25 @@ pub(super) fn report(object: &SIPCluster) -> wire::ObservedCluster {
             epoch: p.epoch,
             revision: p.revision,
         }),
+        topology_keys: placement
+            .map(|placement| topology_keys(object, placement))
+            .unwrap_or_default(),
     }
+}
+
+/// The topology keys of which the placement's domains are values, by role. A newer spec than the one that it answers may have others.
+fn topology_keys(object: &SIPCluster, placement: &Placement) -> BTreeMap<String, String> {
+    if object.metadata.generation != Some(placement.generation) {
+        return BTreeMap::new();
+    }
+    let members = placement.members.iter();
+    let keys = members
+        .filter(|member| member.domain.is_some())
+        .filter_map(|member| {
+            let key = object.spec.nodes.get(&member.role)?.topology_key.clone()?;
+            Some((member.role.clone(), key))
+        });
+    keys.filter(|(_, key)| !key.is_empty()).collect()
 }
 
 fn reference(object: &SIPCluster) -> wire::ClusterRef {
@@ -55,6 +75,7 @@ fn member(member: &api::Member, among: &[api::Member]) -> wire::ObservedMember {
         }),
         role: member.role.clone(),
         ordinal: member.ordinal,
+        domain: member.domain.clone(),
         state: state.into(),
         revision: member.revision,
         replaces: member.replaces.as_deref().and_then(|old| replaced(old, among)),
@@ -74,3 +95,6 @@ fn replaced(old: &str, among: &[api::Member]) -> Option<wire::HostRef> {
         uid: member.map(|member| member.uid.clone()).unwrap_or_default(),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,8 @@
 //! What a site reports.
 
-use placement::{ClusterName, HostName, MemberState, RoleName, Uid};
+use std::collections::BTreeMap;
+
+use placement::{ClusterName, Domain, HostName, LabelKey, LabelValue, MemberState, RoleName, Uid};
 use proto::inventory::v1 as inventory;
 
 use super::{
@@ -106,21 +108,37 @@ fn observed_cluster(wire: inventory::ObservedCluster) -> Option<Cluster> {
         deleting,
         members,
         revision,
+        topology_keys,
     } = wire;
+    // Once for all members of a role, which share them.
+    let keys: TopologyKeys<'_> = topology_keys
+        .iter()
+        .filter_map(|(role, key)| Some((role.as_str(), LabelKey::new(key).ok()?)))
+        .collect();
     Some(Cluster {
         id: cluster_id(r#ref)?,
         generation,
         created: time(created),
         deleting,
         position: revision.map(Into::into),
-        members: members.iter().filter_map(member).collect(),
+        members: members.iter().filter_map(|wire| member(wire, &keys)).collect(),
     })
 }
 
-fn member(wire: &inventory::ObservedMember) -> Option<Member> {
+/// Topology keys by role.
+type TopologyKeys<'a> = BTreeMap<&'a str, LabelKey>;
+
+fn member(wire: &inventory::ObservedMember, keys: &TopologyKeys<'_>) -> Option<Member> {
+    let domain = |value: &String| {
+        Some(Domain {
+            key: keys.get(wire.role.as_str())?.clone(),
+            value: LabelValue::new(value).ok()?,
+        })
+    };
     Some(Member {
         host: host_id(wire.host.as_ref()?).ok()?,
         role: RoleName::new(&wire.role).ok(),
+        domain: wire.domain.as_ref().and_then(domain),
         state: match wire.state() {
             inventory::MemberState::Claimed => Some(MemberState::Claimed),
             inventory::MemberState::Bound => Some(MemberState::Bound),
@@ -197,6 +215,35 @@ mod tests {
         let deleted: Vec<_> = parts.into_iter().flat_map(|part| part.deleted_hosts).collect();
         assert_eq!(deleted, whole.deleted_hosts);
         assert_eq!(slices(inventory::HostChanges::default()).count(), 1);
+    }
+
+    #[test]
+    fn a_domain_needs_a_valid_key_and_a_valid_value() {
+        let long = "x".repeat(64);
+        for (key, value, known) in [
+            (Some("rack"), Some("r1"), true),
+            (Some("rack"), Some(""), true),
+            (Some("rack"), None, false),
+            (None, Some("r1"), false),
+            (Some(""), Some("r1"), false),
+            (Some("Not/a/key"), Some("r1"), false),
+            (Some("rack"), Some("r\n1"), false),
+            (Some("rack"), Some(&*long), false),
+        ] {
+            let mut keys: BTreeMap<&str, LabelKey> = BTreeMap::new();
+            keys.extend(key.and_then(|key| Some(("Worker", LabelKey::new(key).ok()?))));
+            let wire = |role: &str| inventory::ObservedMember {
+                host: host("u").r#ref,
+                role: role.to_owned(),
+                domain: value.map(str::to_owned),
+                ..inventory::ObservedMember::default()
+            };
+            let parsed = member(&wire("Worker"), &keys).unwrap().domain;
+            let named = parsed.map(|domain| domain.to_string());
+            let expected = known.then(|| format!("rack={}", value.unwrap_or_default()));
+            assert_eq!(named, expected, "{key:?} {value:?}");
+            assert_eq!(member(&wire("Other"), &keys).unwrap().domain, None);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use placement::{HostId, HostName, MemberState, RoleName, Uid};
+use placement::{Domain, HostId, HostName, MemberState, RoleName, Uid, size::text};
 
 use crate::{
     ledger::SitePosition,
@@ -30,6 +30,8 @@ pub struct Member {
     pub host: HostId,
     /// Its role; `None` when it is not valid.
     pub role: Option<RoleName>,
+    /// The topology domain that the status names; `None` when its key is not known.
+    pub domain: Option<Domain>,
     /// How far its claim had come; `None` when it is not known.
     pub state: Option<MemberState>,
     /// Revision of its claim or release.
@@ -97,11 +99,15 @@ impl Cluster {
                 .replaces
                 .as_ref()
                 .map_or(0, |replaced| name(&replaced.name));
+            let domain = member.domain.as_ref().map_or(0, |Domain { key, value }| {
+                text(key.as_str().len()) + text(value.as_str().len())
+            });
             size_of::<Member>()
                 + PROMISED
                 + name(&member.host.name)
                 + member.host.uid.as_str().len()
                 + replaces
+                + domain
         });
         size_of::<Self>() + self.id.uid.len() + self.id.name.to_string().len() + members.sum::<usize>()
     }

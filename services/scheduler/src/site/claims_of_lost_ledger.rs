@@ -10,7 +10,7 @@ use std::{
     time::SystemTime,
 };
 
-use ::placement::{ClusterName, Holder, HostId, MemberState, Replaces, RoleName, Uid};
+use ::placement::{ClusterName, Domain, Holder, HostId, MemberState, Replaces, RoleName, Uid};
 
 use self::status::Status;
 use super::{
@@ -33,6 +33,8 @@ const GONE: &str = "gone";
 pub(super) struct Promise {
     pub(super) role: RoleName,
     pub(super) state: MemberState,
+    /// Where it was when the status was written.
+    pub(super) domain: Option<Domain>,
     /// The member in whose place it comes.
     pub(super) replaces: Option<Replaces>,
     /// Its number in the role.
@@ -276,6 +278,7 @@ fn promise(
     Some(Promise {
         role: member.role.clone()?,
         state,
+        domain: member.domain.clone(),
         replaces: replaces(inventory, status, member),
         ordinal: member.ordinal,
         release_reason: member.release_reason,

@@ -190,12 +190,16 @@ fn take_over_promises(view: View<'_>, record: &mut Record) {
         let Promise {
             role,
             state,
+            domain,
             replaces,
             ordinal,
             release_reason,
         } = promise;
         member.ordinal = ordinal.or(member.ordinal);
         member.replaces.clone_from(replaces);
+        if view.reported(id).is_none() && domain.is_some() {
+            member.domain.clone_from(domain);
+        }
         if record.releasing {
             member.begin_final_release(ReleaseReason::Deleted);
         } else if *state == MemberState::Releasing {
@@ -239,6 +243,9 @@ fn adopt(view: View<'_>, record: &mut Record) {
             (Labels::None | Labels::Partial | Labels::Others(_), None) => continue,
         };
         let mut member = adopted(view, record, id, role, state);
+        if host.is_none() {
+            member.domain = promise.and_then(|promise| promise.domain.clone());
+        }
         member.replaces = promise.and_then(|promise| promise.replaces.clone());
         member.ordinal = promise.and_then(|promise| promise.ordinal);
         if releasing || record.releasing {

@@ -344,5 +344,6 @@ pub(crate) fn reported_cluster(index: usize, cluster: &Cluster) -> wire::Observe
             .status
             .is_some()
             .then_some(wire::Revision { epoch, revision }),
+        topology_keys: BTreeMap::new(),
     }
 }

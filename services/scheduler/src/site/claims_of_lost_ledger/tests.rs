@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use ::placement::{HostName, Policy};
+use ::placement::{HostName, LabelKey, LabelValue, Policy};
 
 use super::*;
 use crate::{
@@ -43,6 +43,7 @@ fn cluster(cluster: &str, state: MemberState, created: u64) -> Cluster {
         members: vec![Member {
             host: id(),
             role: RoleName::new("Worker").ok(),
+            domain: None,
             state: Some(state),
             revision: 3,
             replaces: None,
@@ -102,6 +103,22 @@ fn a_claim_wins_over_an_older_release() {
     ]);
     stage.renew();
     assert_eq!(stage.inventory.holding_cluster(&id()), Some(&name("two")));
+}
+
+#[test]
+fn a_promise_has_the_domain_of_its_status() {
+    let rack = Domain {
+        key: LabelKey::new("rack").unwrap(),
+        value: LabelValue::new("r1").unwrap(),
+    };
+    for domain in [Some(rack), None] {
+        let mut observed = cluster("one", MemberState::Bound, 1);
+        observed.members[0].domain.clone_from(&domain);
+        let mut stage = Stage::new([observed]);
+        stage.renew();
+        let held = stage.promises.held(&name("one")).unwrap();
+        assert_eq!(held[&id()].domain, domain);
+    }
 }
 
 #[test]

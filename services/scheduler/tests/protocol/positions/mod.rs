@@ -185,6 +185,7 @@ fn forged_status(epoch: u64, revision: u64, member: u64) -> wire::ObservedCluste
             role: "Worker".to_owned(),
             state: wire::MemberState::Releasing.into(),
             revision: member,
+            domain: None,
             ordinal: u32::try_from(member).ok(),
             replaces: None,
             release_reason: String::new(),

@@ -1,11 +1,14 @@
 //! Members whose hosts were not in the inventory when the ledger was lost.
 
-use placement::MemberState::{Bound, Claimed, Releasing};
-use scheduler::site::MISSING_LIMIT;
+use std::sync::Arc;
 
-use super::{lost, seen};
+use placement::MemberState::{Bound, Claimed, Releasing};
+use proto::inventory::v1 as wire;
+use scheduler::{ledger::Ledger, site::MISSING_LIMIT};
+
+use super::{lost, restored, seen};
 use crate::{
-    fixtures::{Stage, again, host, labelled, members, observed, with_status},
+    fixtures::{Stage, again, host, labelled, members, observed, spec, with_status},
     replacement,
 };
 
@@ -35,6 +38,83 @@ async fn an_absent_members_place_is_kept_when_the_ledger_is_lost() {
         let replaced = members(&replaced);
         assert!(replaced.contains(&("h2".to_owned(), Releasing)), "{replaced:?}");
         assert!(replaced.contains(&("h3".to_owned(), Claimed)), "{replaced:?}");
+    }
+}
+
+/// A site without h2, with a free host in its rack.
+async fn with_absent(ledger: Arc<dyn Ledger>, clusters: &[wire::ObservedCluster]) -> Stage {
+    let stage = Stage::on(ledger);
+    let same_rack = wire::Host {
+        labels: host("h2").labels,
+        ..host("h3")
+    };
+    let present = [labelled("h1", "one"), same_rack];
+    stage.sync_with(&present, clusters, seen(clusters)).await;
+    stage
+}
+
+#[tokio::test]
+async fn an_absent_members_rack_is_kept_when_the_ledger_is_lost() {
+    for releasing in [false, true] {
+        let stage = Stage::empty();
+        let session = stage.sync(&["h1", "h2"].map(host)).await;
+        let mut spread = spec(2);
+        spread.roles[0].topology_key = String::new();
+        stage.apply_spec("one", "uid", 1, spread).await.unwrap();
+        // Paused, as before a pivot: so h2 has not failed at once when it is away.
+        let both = ["h1", "h2"].map(|name| wire::Host {
+            paused: true,
+            ..labelled(name, "one")
+        });
+        stage.report(&session, &both).await;
+        stage.record("one").await.unwrap();
+        let backup = stage.ledger.load().unwrap();
+        let mut placed = stage.apply("one", 2, 2).await.unwrap();
+        if releasing {
+            placed = stage.apply("one", 3, 1).await.unwrap();
+        }
+        let state = if releasing { Releasing } else { Bound };
+        assert!(members(&placed).contains(&("h2".to_owned(), state)), "{placed:?}");
+        let clusters = [wire::ObservedCluster {
+            generation: placed.generation,
+            ..with_status(&placed, 1)
+        }];
+
+        for ledger in [lost(), restored(&backup)] {
+            let stage = with_absent(ledger, &clusters).await;
+            let wanted = if releasing { 2 } else { 3 };
+            let rebuilt = stage.apply("one", 4, wanted).await.unwrap();
+            let kept = [("h1".to_owned(), Bound), ("h2".to_owned(), state)];
+            assert_eq!(members(&rebuilt), kept, "h3 is in the rack of h2");
+        }
+    }
+}
+
+/// The spec is newer than the status, so that the agent does not know the key; or somebody has written into the status.
+#[tokio::test]
+async fn a_domain_that_is_not_known_holds_no_rack() {
+    let invalid = "not a label/".repeat(100);
+    for (key, value) in [
+        (None, "rack-h2"),
+        (Some("zone"), "rack-h2"),
+        (Some(&*invalid), "rack-h2"),
+        (Some("rack"), &*invalid),
+    ] {
+        let stage = Stage::empty();
+        let session = stage.sync(&["h1", "h2"].map(host)).await;
+        stage.apply("one", 1, 2).await.unwrap();
+        let both = ["h1", "h2"].map(|name| labelled(name, "one"));
+        stage.report(&session, &both).await;
+        let mut known = with_status(&stage.record("one").await.unwrap(), 1);
+        known.topology_keys = key
+            .map(|key| ("Worker".to_owned(), key.to_owned()))
+            .into_iter()
+            .collect();
+        known.members[1].domain = Some(value.to_owned());
+
+        let stage = with_absent(lost(), &[known]).await;
+        let rebuilt = stage.apply("one", 2, 3).await.unwrap();
+        assert_eq!(rebuilt.members.len(), 3, "{key:?} {value}");
     }
 }
 

@@ -114,6 +114,7 @@ fn observed(rng: &mut StdRng) -> wire::ObservedCluster {
         state: rng.random_range(-1..5),
         revision: numbers::unsigned(rng),
         ordinal: Some(numbers::count(rng)),
+        domain: Some(numbers::text(rng)),
         ..wire::ObservedMember::default()
     };
     wire::ObservedCluster {
@@ -123,6 +124,7 @@ fn observed(rng: &mut StdRng) -> wire::ObservedCluster {
         deleting: rng.random_bool(0.2),
         members: (0..rng.random_range(0..20)).map(|_| member(rng)).collect(),
         revision: Some(revision(rng)),
+        topology_keys: [("Worker".to_owned(), numbers::text(rng))].into(),
     }
 }
 

@@ -1,0 +1,61 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::fixtures;
+
+/// A `SIPCluster` with a member of each of two roles, whose placement answers generation 3 of the spec.
+fn cluster(generation: i64, worker_key: &str) -> SIPCluster {
+    let member = |name: &str, role: &str, domain: Value| {
+        json!({
+            "namespace": "metal", "name": name, "uid": format!("uid-{name}"), "role": role, "state": "Bound",
+            "revision": 5, "domain": domain,
+        })
+    };
+    let mut cluster = fixtures::cluster(&json!({
+        "placement": {
+            "epoch": 1, "revision": 5, "generation": 3,
+            "members": [
+                member("h1", "Worker", json!("r1")), member("h2", "ControlPlane", Value::Null),
+                member("h3", "Removed", json!("r3")),
+            ],
+        },
+    }));
+    cluster.metadata.generation = Some(generation);
+    let node_set = |key: &str| api::NodeSet {
+        topology_key: Some(key.to_owned()),
+        ..api::NodeSet::default()
+    };
+    cluster.spec.nodes = [
+        ("Worker".to_owned(), node_set(worker_key)),
+        ("ControlPlane".to_owned(), node_set("rack")),
+    ]
+    .into();
+    cluster
+}
+
+fn keys(report: &wire::ObservedCluster) -> Vec<(&str, &str)> {
+    let keys = report.topology_keys.iter();
+    keys.map(|(role, key)| (role.as_str(), key.as_str())).collect()
+}
+
+#[test]
+fn domains_are_reported_with_the_keys_of_their_spec() {
+    let report = report(&cluster(3, "rack"));
+    let domains: Vec<_> = report
+        .members
+        .iter()
+        .map(|member| member.domain.as_deref())
+        .collect();
+    assert_eq!(domains, [Some("r1"), None, Some("r3")]);
+    assert_eq!(keys(&report), [("Worker", "rack")]);
+    assert_eq!(keys(&super::report(&cluster(3, ""))), []);
+}
+
+#[test]
+fn keys_of_a_spec_that_is_newer_than_the_placement_are_unknown() {
+    let report = report(&cluster(4, "zone"));
+    assert_eq!(report.members[0].domain.as_deref(), Some("r1"));
+    assert_eq!(report.topology_keys, BTreeMap::new());
+}
