@@ -53,6 +53,14 @@ fn topology_keys(object: &SIPCluster, placement: &Placement) -> BTreeMap<String,
     keys.filter(|(_, key)| !key.is_empty()).collect()
 }
 
+/// Completes a report whose spec is newer than its placement with the topology keys that were known of the same placement.
+pub(super) fn remember_keys(report: &mut wire::ObservedCluster, before: &wire::ObservedCluster) {
+    let is_same_placement = report.r#ref == before.r#ref && report.revision == before.revision;
+    if is_same_placement && report.topology_keys.is_empty() {
+        report.topology_keys.clone_from(&before.topology_keys);
+    }
+}
+
 fn reference(object: &SIPCluster) -> wire::ClusterRef {
     wire::ClusterRef {
         namespace: object.namespace().unwrap_or_default(),

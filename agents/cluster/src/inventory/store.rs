@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{
     changes::Changes,
+    cluster_report,
     gone_hosts::{GoneHost, GoneHosts, Verdict},
     host_faults::HostFaults,
     host_report,
@@ -259,10 +260,13 @@ impl Inventory {
     }
 
     /// Takes a `SIPCluster` in.
-    pub fn put_cluster(&self, key: ObjectKey, cluster: wire::ObservedCluster) {
+    pub fn put_cluster(&self, key: ObjectKey, mut cluster: wire::ObservedCluster) {
         let mut state = self.lock();
-        if state.clusters.get(&key) == Some(&cluster) {
-            return;
+        if let Some(before) = state.clusters.get(&key) {
+            cluster_report::remember_keys(&mut cluster, before);
+            if *before == cluster {
+                return;
+            }
         }
         state.deleted_clusters.remove(&key);
         state.changed_clusters.insert(key.clone());

@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 
+use kit::placement::ObjectKey;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::fixtures;
+use crate::{fixtures, inventory::Inventory};
 
 /// A `SIPCluster` with a member of each of two roles, whose placement answers generation 3 of the spec.
 fn cluster(generation: i64, worker_key: &str) -> SIPCluster {
@@ -58,4 +59,47 @@ fn keys_of_a_spec_that_is_newer_than_the_placement_are_unknown() {
     let report = report(&cluster(4, "zone"));
     assert_eq!(report.members[0].domain.as_deref(), Some("r1"));
     assert_eq!(report.topology_keys, BTreeMap::new());
+}
+
+/// A person edits the spec while there is no scheduler.
+#[test]
+fn an_agent_remembers_the_keys_of_the_placement() {
+    let key = || ObjectKey {
+        namespace: "tenant".to_owned(),
+        name: "one".to_owned(),
+    };
+    let inventory = Inventory::default();
+    let reported = |cluster: &SIPCluster| {
+        inventory.put_cluster(key(), report(cluster));
+        inventory.report_all();
+        let reports = inventory.take(1).clusters;
+        let keys = keys(&reports[0]).into_iter();
+        keys.map(|(_, key)| key.to_owned()).collect::<Vec<String>>()
+    };
+    assert_eq!(reported(&cluster(3, "rack")), ["rack"]);
+    assert_eq!(reported(&cluster(4, "zone")), ["rack"]);
+    assert_eq!(
+        reported(&cluster(5, "zone")),
+        ["rack"],
+        "however often it is edited"
+    );
+
+    let mut newer = cluster(5, "zone");
+    newer
+        .status
+        .as_mut()
+        .unwrap()
+        .placement
+        .as_mut()
+        .unwrap()
+        .revision = 6;
+    assert_eq!(
+        reported(&newer),
+        [""; 0],
+        "that may have been decided for generation 4"
+    );
+    assert_eq!(reported(&cluster(3, "rack")), ["rack"]);
+    let mut remade = cluster(4, "zone");
+    remade.metadata.uid = Some("uid-again".to_owned());
+    assert_eq!(reported(&remade), [""; 0], "another SIPCluster");
 }
