@@ -110,7 +110,7 @@ impl World {
                     role.replace_after_error = !role.replace_after_error;
                 });
             }
-            Event::LoseLedger => self.tenants.iter_mut().for_each(rebuild),
+            Event::LoseLedger => self.lose_ledger(),
             Event::Delete(which) => self.delete(*which),
             Event::MadeAgainCluster(which) => {
                 if let Some(index) = pick(&self.tenants, *which) {
@@ -214,6 +214,15 @@ impl World {
             }
             self.renamed = Some((before.clone(), now.clone()));
         }
+    }
+
+    /// Nobody knows any more whether hosts that are away were paused.
+    fn lose_ledger(&mut self) {
+        let members = self.tenants.iter().flat_map(|tenant| &tenant.members);
+        let hosts = members.map(|member| &member.record.host);
+        let away = hosts.filter(|id| self.site.get(&id.name).is_none_or(|host| host.id != **id));
+        self.graced.extend(away.cloned());
+        self.tenants.iter_mut().for_each(rebuild);
     }
 
     /// Everything that a cluster has is released for good, also what was surplus and in use.
