@@ -30,7 +30,7 @@ pub use self::{
     refusals::Refusals,
     target::{Provider, Target, check},
 };
-use crate::tenant::Tenant;
+use crate::{own_keys::OwnKeys, tenant::Tenant};
 
 /// Pause between two checks of a provider.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -208,18 +208,19 @@ impl Checks {
     }
 
     /// Checks all without end, and triggers a pass over a cluster as soon as something has changed. Ends with the receiver.
-    /// `destinations`: where it may connect to.
+    /// `own_keys`: those of the providers; `destinations`: where it may connect to.
     ///
     /// # Errors
     /// None.
     pub async fn run(
         self,
         triggers: mpsc::Sender<ObjectRef<SIPCluster>>,
+        own_keys: Arc<OwnKeys>,
         destinations: Arc<Destinations>,
     ) -> Result<(), Infallible> {
         let check = |target: Arc<Target>, refusals: Arc<Refusals>| {
-            let destinations = Arc::clone(&destinations);
-            async move { check(&target, &refusals, &destinations).await }
+            let (own_keys, destinations) = (Arc::clone(&own_keys), Arc::clone(&destinations));
+            async move { check(&target, &refusals, &own_keys, &destinations).await }
         };
         self.run_by(triggers, check).await
     }

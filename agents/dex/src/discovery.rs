@@ -1,16 +1,21 @@
-//! Whether a provider answers as its issuer.
+//! Whether a provider answers as its issuer, and with which keys.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
 use api::HttpsUrl;
-use kit::tenant::destinations::Destinations;
+use kit::tenant::{destinations::Destinations, page::First};
 use rustls::ClientConfig;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::https;
 
 /// Path of the discovery document, after the issuer's.
 const DOCUMENT: &str = "/.well-known/openid-configuration";
+/// Path of the public keys, likewise.
+const KEYS: &str = "/keys";
+/// Keys that are read: a provider has one, and those before it as long as their tokens last.
+const MOST_KEYS: usize = 64;
 
 /// Why a provider does not answer as its issuer.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +26,9 @@ pub enum Error {
     /// It is not a discovery document.
     #[error("the answer is {0}, and no discovery document")]
     NoDocument(http::StatusCode),
+    /// There are no public keys.
+    #[error("the answer is {0}, and no public keys")]
+    NoKeys(http::StatusCode),
     /// It is another's.
     #[error("the discovery document names the issuer {0}")]
     OtherIssuer(String),
@@ -50,5 +58,35 @@ pub async fn check(
             Err(Error::OtherIssuer(shown))
         }
         _ => Err(Error::NoDocument(answer.status)),
+    }
+}
+
+#[derive(Deserialize)]
+struct Keys {
+    keys: First<Key, MOST_KEYS>,
+}
+
+#[derive(Deserialize)]
+struct Key {
+    kid: String,
+}
+
+/// Gets the ids of the keys by which tokens of the issuer are verified.
+///
+/// # Errors
+/// When they cannot be had.
+pub async fn key_ids(
+    issuer: &HttpsUrl,
+    tls: &Arc<ClientConfig>,
+    at: Option<SocketAddr>,
+    destinations: &Destinations,
+) -> Result<BTreeSet<String>, Error> {
+    let target = format!("{}{KEYS}", issuer.path());
+    let answer = https::get(issuer, &target, None, tls, at, destinations).await?;
+    match serde_json::from_str::<Keys>(&answer.body) {
+        Ok(Keys { keys: First(keys) }) if answer.status.is_success() => {
+            Ok(keys.into_iter().map(|key| key.kid).collect())
+        }
+        _ => Err(Error::NoKeys(answer.status)),
     }
 }

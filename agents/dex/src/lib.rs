@@ -8,7 +8,6 @@
 //! | `identity` | what the agent owns |
 //! | `material` | what a provider is made of besides its entry |
 //! | `issuer` | where a provider is reached |
-//! | `issuer_conflicts` | whether another cluster has the issuer of a provider |
 //! | `inputs` | the Secrets that an entry names |
 //! | [`key_secret`], [`kept_secrets`] | the Secret in which the agent keeps what it made |
 //! | [`certificates`] | the provider's certificate and its CA, where the agent makes them |
@@ -16,6 +15,7 @@
 //! | `succession` | the CA certificates that are published while others follow them |
 //! | [`storage`] | the part of etcd that each provider has for itself, and room for all of them |
 //! | [`metrics`] | what is measured of the storage |
+//! | [`own_keys`] | whether what answers at an issuer is the provider itself |
 //! | `sweep` | what providers that are gone have left there |
 //! | [`checks`] | whether providers, directories and tenants' API servers answer, beside the reconciles |
 //! | [`directory`], [`discovery`], [`https`], `ldap` | how directories and providers are queried |
@@ -30,12 +30,12 @@ pub mod https;
 mod identity;
 mod inputs;
 mod issuer;
-mod issuer_conflicts;
 pub mod kept_secrets;
 pub mod key_secret;
 mod ldap;
 mod material;
 pub mod metrics;
+pub mod own_keys;
 mod published_endpoint;
 pub mod run;
 mod service;

@@ -3,10 +3,10 @@
 use std::time::SystemTime;
 
 use api::{
-    Auth, Cluster, Exposure, SIPCluster, Source,
+    Auth, Cluster, Source,
     conditions::{
         auth::{
-            CERTIFICATE_INVALID, CONFIGURATION_INVALID, CONNECTOR_MISSING, ISSUER_CONFLICT, STORAGE_MISSING,
+            CERTIFICATE_INVALID, CONFIGURATION_INVALID, CONNECTOR_MISSING, STORAGE_MISSING,
             STORAGE_UNREACHABLE,
         },
         ready::PROGRESSING,
@@ -17,7 +17,7 @@ use kit::{
     service::{Error, Problem, Scope},
     shares::OfNamespaces,
 };
-use kube::{Client, ResourceExt as _, runtime::reflector::Store as ClusterStore};
+use kube::{Client, ResourceExt as _};
 use render::dex::{Certificate, Secrets, Storage, group_bindings};
 use uuid::Uuid;
 
@@ -28,10 +28,9 @@ use crate::{
     directory::Bind,
     inputs::{Inputs, refused},
     issuer::{self, Reached},
-    issuer_conflicts,
     kept_secrets::KeptSecret,
     key_secret::Keys,
-    storage::{self, Store},
+    storage::{self, Part, Store},
     succession,
     tenant::Tenant,
 };
@@ -58,13 +57,11 @@ pub(crate) struct Sources<'a> {
     pub(crate) cluster_issuer: Option<&'a str>,
     /// For the Secrets that are read at once.
     pub(crate) places: &'a OfNamespaces,
-    /// The site's clusters.
-    pub(crate) clusters: &'a ClusterStore<SIPCluster>,
 }
 
 impl Material {
     /// What is checked of the provider once it is applied.
-    pub(crate) fn target(&self, entry: &Auth) -> Option<Target> {
+    pub(crate) fn target(&self, cluster: &Cluster, entry: &Auth) -> Option<Target> {
         let issuer = self.reached.issuer.clone()?;
         let connectors = entry.provider().connectors().iter();
         let binds = connectors.filter_map(|connector| match connector.source() {
@@ -73,6 +70,10 @@ impl Material {
         });
         Some(Target {
             provider: Some(Provider {
+                part: Part {
+                    uid: cluster.uid().to_owned(),
+                    name: entry.service().object_name().to_string(),
+                },
                 issuer,
                 at: self.reached.at,
                 bundle: self.certificate.bundle.clone(),
@@ -106,7 +107,6 @@ impl<'a> Sources<'a> {
             .services()
             .find(|service| service.name_any() == name);
         let mut reached = issuer::reached(entry, cluster.namespace(), service).map_err(Error::Refused)?;
-        self.has_own_issuer(scope, entry, &reached)?;
         let inputs = self.inputs(cluster);
         let (secrets, mut problems) = inputs.secrets(entry).await?;
         let given = inputs.given(entry).await?;
@@ -179,31 +179,6 @@ impl<'a> Sources<'a> {
         entry: &'k Auth,
     ) -> Result<KeptSecret<'k>, Error> {
         KeptSecret::read(self.client, self.places, (cluster, entry)).await
-    }
-
-    fn has_own_issuer(self, scope: Scope<'_>, entry: &Auth, reached: &Reached) -> Result<(), Error> {
-        let provider = entry.provider();
-        let by_load_balancer = matches!(
-            entry.service().changes().exposure(),
-            Exposure::LoadBalancer { .. }
-        );
-        let Some(issuer) = reached
-            .issuer
-            .as_ref()
-            .filter(|_| by_load_balancer || provider.issuer().is_some())
-        else {
-            // Nobody else has its node port.
-            return Ok(());
-        };
-        let clusters = self.clusters.state();
-        let others = clusters.iter().map(AsRef::as_ref);
-        match issuer_conflicts::other_owner(scope.observed.object(), issuer, others) {
-            None => Ok(()),
-            Some(other) => {
-                let why = format!("{other} has the issuer {issuer}: set another hostname or issuer");
-                Err(refused(entry, ISSUER_CONFLICT, &why))
-            }
-        }
     }
 
     fn inputs<'i>(self, cluster: &'i Cluster) -> Inputs<'i>

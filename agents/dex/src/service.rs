@@ -14,10 +14,7 @@ use kit::{
     shares::OfNamespaces,
     tenant::destinations::Destinations,
 };
-use kube::{
-    Client, ResourceExt as _,
-    runtime::reflector::{ObjectRef, Store as ClusterStore},
-};
+use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
 use render::dex::{self, Plan};
 
 use crate::{
@@ -25,6 +22,7 @@ use crate::{
     identity::IDENTITY,
     inputs::READ_AT_ONCE,
     material::{Material, Sources},
+    own_keys::OwnKeys,
     published_endpoint,
     storage::Store,
     sweep,
@@ -41,7 +39,6 @@ pub(crate) struct Providers {
     cluster_issuer: Option<String>,
     checks: Checks,
     places: OfNamespaces,
-    clusters: ClusterStore<SIPCluster>,
 }
 
 impl Providers {
@@ -59,7 +56,6 @@ impl Providers {
             cluster_issuer: cluster_issuer.map(str::to_owned),
             checks: Checks::default(),
             places: OfNamespaces::new(READ_AT_ONCE),
-            clusters: watches.stores().clusters.clone(),
         }
     }
 
@@ -70,7 +66,6 @@ impl Providers {
             store: self.store.as_deref(),
             cluster_issuer: self.cluster_issuer.as_deref(),
             places: &self.places,
-            clusters: &self.clusters,
         }
     }
 
@@ -80,9 +75,9 @@ impl Providers {
         destinations: Destinations,
         watches: &Watches,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + use<> {
-        self.checks
-            .clone()
-            .run(watches.triggers(), Arc::new(destinations))
+        let own_keys = OwnKeys::new(self.store.clone());
+        let checks = self.checks.clone();
+        checks.run(watches.triggers(), Arc::new(own_keys), Arc::new(destinations))
     }
 
     /// Removes without end what providers that are gone have left in the storage.
@@ -139,7 +134,7 @@ impl Service for Providers {
             self.checks.bind(key.clone(), asker.clone(), tenant.clone());
         }
         let material = sources.prepare(scope, entry, kept, tenant).await?;
-        if let Some(target) = material.target(entry) {
+        if let Some(target) = material.target(scope.cluster, entry) {
             self.checks.propose(key, asker, target);
         }
         Ok(material)

@@ -18,6 +18,7 @@ use std::{
 
 use etcd_client::{Client, DeleteOptions, Permission, PermissionType};
 use render::dex::Storage;
+use serde_json::Value;
 use tokio::time;
 
 use crate::metrics::StorageMetrics;
@@ -61,6 +62,9 @@ pub struct StorageArgs {
     )]
     pub password: Option<PathBuf>,
 }
+
+/// The key of the signing keys, as Dex calls it, after the prefix.
+const SIGNING_KEYS: &str = "openid-connect-keys";
 
 /// Why a provider has no storage.
 #[derive(Debug, thiserror::Error)]
@@ -152,6 +156,26 @@ impl Store {
         within(Box::pin(self.admit(&storage))).await?;
         self.known().insert(user, password.to_owned());
         Ok(storage)
+    }
+
+    /// The ids of the keys with which a provider signs, or has signed; none before it has started.
+    ///
+    /// # Errors
+    /// When etcd does not do what it is asked.
+    pub async fn key_ids(&self, part: &Part) -> Result<BTreeSet<String>, Error> {
+        let key = format!("{}{SIGNING_KEYS}", part.keys(&self.site));
+        within(Box::pin(async {
+            let mut client = self.etcd.connect().await?;
+            let kept = client.get(key, None).await.map_err(etcd("read keys"))?;
+            let mut ids = BTreeSet::new();
+            for kept in kept.kvs() {
+                if let Ok(value) = serde_json::from_slice(kept.value()) {
+                    collect_ids(&value, &mut ids);
+                }
+            }
+            Ok(ids)
+        }))
+        .await
     }
 
     /// Removes the user of a provider and everything that it has stored.
@@ -299,6 +323,18 @@ impl Store {
             changed.map_err(etcd("change a password"))?;
         }
         Ok(())
+    }
+}
+
+/// The ids of all JSON Web Keys in a value: releases of Dex name the fields differently.
+fn collect_ids(value: &Value, ids: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            ids.extend(fields.get("kid").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|value| collect_ids(value, ids));
+        }
+        Value::Array(values) => values.iter().for_each(|value| collect_ids(value, ids)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

@@ -295,7 +295,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::IssuerConflict,
-        "Another `SIPCluster` of the site, which was first, has the same issuer. What runs is left as it is.",
+        "Another provider answers at the address of the issuer: its keys are not those of this one.",
     ),
     stalls(
         Reason::IssuerUnknown,

@@ -233,7 +233,7 @@ pub mod auth {
     pub const TENANT_UNREACHABLE: Reason = Reason::TenantUnreachable;
     /// The tenant's API server refuses a binding of a group.
     pub const TENANT_REFUSES: Reason = Reason::TenantRefuses;
-    /// Another cluster of the site has the issuer.
+    /// Another provider answers at the issuer.
     pub const ISSUER_CONFLICT: Reason = Reason::IssuerConflict;
     /// The entry does not say where users reach the provider.
     pub const ISSUER_UNKNOWN: Reason = Reason::IssuerUnknown;

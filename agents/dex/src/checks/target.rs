@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use api::{
     HttpsUrl,
     conditions::auth::{
-        CERTIFICATE_INVALID, DIRECTORY_REFUSES_BIND, DIRECTORY_UNREACHABLE, ISSUER_UNREACHABLE,
+        CERTIFICATE_INVALID, DIRECTORY_REFUSES_BIND, DIRECTORY_UNREACHABLE, ISSUER_CONFLICT,
+        ISSUER_UNREACHABLE, STORAGE_UNREACHABLE,
     },
 };
 use futures::future::join_all;
@@ -15,6 +16,8 @@ use super::{Found, Refusals};
 use crate::{
     directory::{self, Bind},
     discovery, https,
+    own_keys::{self, OwnKeys},
+    storage::Part,
     tenant::Tenant,
 };
 
@@ -43,6 +46,8 @@ impl Target {
 /// A provider that runs.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Provider {
+    /// Its part of the storage.
+    pub part: Part,
     /// Who it is.
     pub issuer: HttpsUrl,
     /// Where it is, if its name is not to be resolved.
@@ -58,11 +63,16 @@ pub struct Provider {
 ///
 /// # Errors
 /// Why it does not work.
-pub async fn check(target: &Target, refusals: &Refusals, destinations: &Destinations) -> Found {
+pub async fn check(
+    target: &Target,
+    refusals: &Refusals,
+    own_keys: &OwnKeys,
+    destinations: &Destinations,
+) -> Found {
     let Target { provider, tenant } = target;
     let works = async {
         match provider {
-            Some(provider) => provider.check(refusals, destinations).await,
+            Some(provider) => provider.check(refusals, own_keys, destinations).await,
             None => Ok(()),
         }
     };
@@ -78,8 +88,9 @@ pub async fn check(target: &Target, refusals: &Refusals, destinations: &Destinat
 }
 
 impl Provider {
-    async fn check(&self, refusals: &Refusals, destinations: &Destinations) -> Found {
+    async fn check(&self, refusals: &Refusals, own_keys: &OwnKeys, destinations: &Destinations) -> Found {
         let Self {
+            part,
             issuer,
             at,
             bundle,
@@ -87,9 +98,20 @@ impl Provider {
         } = self;
         let answers = async {
             let tls = https::trusting(bundle).map_err(|error| (CERTIFICATE_INVALID, error.to_string()))?;
-            discovery::check(issuer, &tls, *at, destinations)
-                .await
-                .map_err(|error| (ISSUER_UNREACHABLE, format!("{issuer}: {error}")))
+            let unreachable = |error: discovery::Error| (ISSUER_UNREACHABLE, format!("{issuer}: {error}"));
+            let (answered, answering) = tokio::join!(
+                discovery::check(issuer, &tls, *at, destinations),
+                discovery::key_ids(issuer, &tls, *at, destinations),
+            );
+            answered.map_err(unreachable)?;
+            let answering = answering.map_err(unreachable)?;
+            own_keys.compare(part, &answering).await.map_err(|error| {
+                let reason = match &error {
+                    own_keys::Error::Other => ISSUER_CONFLICT,
+                    own_keys::Error::Storage(_) => STORAGE_UNREACHABLE,
+                };
+                (reason, format!("{issuer}: {error}"))
+            })
         };
         let bind = binds.iter().map(|bind| refusals.check(bind, destinations));
         let (binds, answers) = tokio::join!(join_all(bind), answers);

@@ -3,7 +3,7 @@ use futures::StreamExt as _;
 use render::dex::GroupBindings;
 
 use super::*;
-use crate::directory::Bind;
+use crate::{directory::Bind, storage::Part};
 
 fn key(namespace: &str, name: &str) -> Key {
     Key {
@@ -16,6 +16,10 @@ fn key(namespace: &str, name: &str) -> Key {
 fn target(host: &str, bundle: &str) -> Target {
     Target {
         provider: Some(Provider {
+            part: Part {
+                uid: "uid".to_owned(),
+                name: host.to_owned(),
+            },
             issuer: HttpsUrl::from_parts(host, 443, "/dex").unwrap(),
             at: None,
             bundle: bundle.to_owned(),

@@ -14,7 +14,7 @@ use dex_agent::{
     directory::Bind,
     discovery, https,
     metrics::StorageMetrics,
-    storage::{StorageArgs, Store},
+    storage::{Part, StorageArgs, Store},
 };
 use etcd_client::{Client, ConnectOptions};
 use kit::tenant::destinations::Destinations;
@@ -201,6 +201,10 @@ impl Stage {
             probed,
             target: Target {
                 provider: Some(checks::Provider {
+                    part: Part {
+                        uid: cluster.uid().to_owned(),
+                        name: object.to_owned(),
+                    },
                     issuer: issuer.clone(),
                     at: None,
                     bundle: certificate.bundle.clone(),

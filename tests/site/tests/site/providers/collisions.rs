@@ -76,32 +76,6 @@ async fn an_entry_of_anothers_name_changes_no_binding_of_that_one() {
     );
 }
 
-/// Both have the CA of the site, and the second is made to lead people to the first.
-#[tokio::test]
-async fn an_issuer_is_of_the_cluster_that_has_it_first() {
-    let scene = Scene::start("issuers", |_| {}).await;
-    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
-    let issuer = json!({"issuer": "https://127.0.0.1:31753/dex"});
-    let bank = Scene::cluster("bank", 31_753, &issuer);
-    stage.create(&bank).await;
-    stage
-        .condition_is(&bank, condition, "False", "IssuerUnreachable")
-        .await;
-    let _dex = scene.run("auth-bank", "dex", 31_753).await;
-    stage
-        .condition_is(&bank, condition, "True", "StaticPasswords")
-        .await;
-    let shop = Scene::cluster("shop", 31_754, &issuer);
-    stage.create(&shop).await;
-    let why = stage
-        .condition_is(&shop, condition, "False", "IssuerConflict")
-        .await;
-    assert!(why.contains("SIPCluster bank has the issuer"), "{why}");
-    stage
-        .condition_is(&bank, condition, "True", "StaticPasswords")
-        .await;
-}
-
 /// The Secret is labelled as Cluster API labels it. The author of a spec does not decide whose it is.
 #[tokio::test]
 async fn an_annotation_does_not_open_another_clusters_kubeconfig() {

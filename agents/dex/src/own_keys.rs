@@ -1,0 +1,88 @@
+//! Whether what answers at an issuer is the provider itself.
+//!
+//! With the issuer of another cluster's provider, and a CA that both have, that one answers as it should. But it signs with keys of its own:
+//! those of a provider are in its part of the storage, where no other can write.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::storage::{self, Part, Store};
+
+/// How long keys are known. A provider has new ones every few hours, and shows those before beside them for as long as tokens last.
+const LASTING: Duration = Duration::from_hours(1);
+/// Pause until the keys of a provider are read again that do not answer at its issuer. Each read costs the storage a login.
+const PAUSE: Duration = Duration::from_mins(1);
+
+/// Why the provider does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its keys cannot be read.
+    #[error(transparent)]
+    Storage(#[from] storage::Error),
+    /// Something else does.
+    #[error("another provider answers there: its keys are not those of this one")]
+    Other,
+}
+
+/// The keys of providers, as they were read last.
+#[derive(Debug, Default)]
+pub struct OwnKeys {
+    store: Option<Arc<Store>>,
+    known: Mutex<BTreeMap<Part, Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    ids: BTreeSet<String>,
+    read: Instant,
+}
+
+impl OwnKeys {
+    /// The keys in this storage; without one there are none.
+    #[must_use]
+    pub fn new(store: Option<Arc<Store>>) -> Self {
+        Self {
+            store,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Compares the keys that answer at a provider's issuer with its own. One of them is enough: while they are replaced there are several.
+    ///
+    /// # Errors
+    /// When none of them is the provider's, or that is not known.
+    pub async fn compare(&self, part: &Part, answered: &BTreeSet<String>) -> Result<(), Error> {
+        if let Some(is_own) = self.by_known(part, answered) {
+            return is_own.then_some(()).ok_or(Error::Other);
+        }
+        let ids = match &self.store {
+            Some(store) => store.key_ids(part).await?,
+            None => BTreeSet::new(),
+        };
+        let is_own = !ids.is_disjoint(answered);
+        let read = Instant::now();
+        let mut known = self.known();
+        known.retain(|_, known| read.saturating_duration_since(known.read) < LASTING);
+        known.insert(part.clone(), Known { ids, read });
+        is_own.then_some(()).ok_or(Error::Other)
+    }
+
+    /// By the keys as they were read; `None`: they are to be read.
+    fn by_known(&self, part: &Part, answered: &BTreeSet<String>) -> Option<bool> {
+        let known = self.known();
+        let Known { ids, read } = known.get(part)?;
+        let age = read.elapsed();
+        if ids.is_disjoint(answered) {
+            (age < PAUSE).then_some(false)
+        } else {
+            (age < LASTING).then_some(true)
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Part, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
