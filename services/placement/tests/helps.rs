@@ -4,7 +4,7 @@
 mod fixtures;
 
 use fixtures::random::{SERVER, World, case};
-use fixtures::{FLAVOR, HostExt, MemberExt, RACK, host};
+use fixtures::{FLAVOR, HostExt, MemberExt, RACK, ROOM, host, key};
 use placement::{Decision, FailReason, Help, Host, Need, RefusalKind, Role, RoleName, Selector, decide};
 use proptest::prelude::*;
 
@@ -238,4 +238,29 @@ fn the_message_names_the_networks_that_hosts_lack() {
         ),
         "{helps:?}"
     );
+}
+
+#[test]
+fn a_host_with_an_empty_rack_label_is_in_no_rack() {
+    // Only x can serve A, and B cannot use another host of m9; h would serve A if an empty label were a rack.
+    let site = |paused: bool| {
+        let mut h = host("h").rack("").label(ROOM, "m9");
+        h.paused = paused;
+        let x = host("x").rack("r1").label(ROOM, "m1");
+        fixtures::site([h, x, host("m").label(ROOM, "m9")])
+    };
+    let mut in_rooms = fixtures::role("B", Selector::default(), 2);
+    in_rooms.topology_key = Some(key(ROOM));
+    let wanted = fixtures::request([fixtures::role("A", Selector::default(), 1), in_rooms]);
+    let mut members = [fixtures::member("m", "B", "")];
+    members[0].domain = Some(fixtures::domain(ROOM, "m9"));
+    let refusal = decide(&site(true), &wanted, &members)
+        .refusal
+        .expect("one host for two");
+    let named = refusal
+        .helps
+        .iter()
+        .filter(|help| matches!(help, Help::MakeEligible { .. }));
+    assert_eq!(decide(&site(false), &wanted, &members).take.len(), 0);
+    assert_eq!(named.count(), 0, "{:?}", refusal.helps);
 }

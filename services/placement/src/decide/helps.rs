@@ -210,9 +210,11 @@ fn add(inputs: &Inputs<'_>, account: &Account<'_>, demand: &mut Demand, host: Sl
     let key = account.role.topology_key.as_ref();
     let column = key.and_then(|key| site.column(key));
     let domain: Value = column.map_or(NONE, |(number, _)| site.value(number, host));
-    let text = column.and_then(|(_, column)| column.text(domain));
-    let is_closed = text.is_some_and(|text| account.closed.contains(text.as_str()));
-    if key.is_some() && (domain == NONE || is_closed) {
+    // An empty label has a number too, and names no domain.
+    let text = column
+        .and_then(|(_, column)| column.text(domain))
+        .filter(|text| !text.is_empty());
+    if key.is_some() && text.is_none_or(|text| account.closed.contains(text.as_str())) {
         return;
     }
     let spot = demand

@@ -63,10 +63,12 @@ impl<'a> Known<'a> {
     }
 }
 
-/// The value of a topology key as a member's record has it; a value of another key says nothing.
+/// The value of a topology key as a member's record has it; an empty one, or one of another key, says nothing.
 pub(crate) fn last_known(member: &Member, key: &LabelKey) -> Option<LabelValue> {
     let domain = member.domain.as_ref().filter(|domain| domain.key == *key);
-    domain.map(|domain| domain.value.clone())
+    domain
+        .map(|domain| domain.value.clone())
+        .filter(|value| !value.is_empty())
 }
 
 impl Known<'_> {
