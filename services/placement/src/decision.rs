@@ -275,6 +275,9 @@ pub struct Need {
     /// How many, each in a domain of its own where the role has a topology key.
     pub count: u32,
     /// Domains that would not do, since the role has its one place there taken, or since a member that is to be moved would
-    /// take the place or the host; sorted. (A host that fits another role too might do even there.)
+    /// take the place; sorted. (A host that fits another role too might do even there.) In each of them is a host of the site or a
+    /// member of the role.
     pub not_in: Vec<LabelValue>,
+    /// Of the domains that the role's selector names those that would do, sorted: at least `count`. None where it names none.
+    pub only_in: Option<Vec<LabelValue>>,
 }

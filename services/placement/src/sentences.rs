@@ -218,7 +218,12 @@ fn in_networks(networks: &BTreeSet<NetworkId>) -> String {
 }
 
 fn need_sentence(need: &Need, refusal: &Refusal) -> String {
-    let Need { role, count, not_in } = need;
+    let Need {
+        role,
+        count,
+        not_in,
+        only_in: _,
+    } = need;
     let funnel = refusal.roles.get(role);
     let selector = funnel
         .map(|funnel| with_selector(&funnel.selector))

@@ -4,8 +4,11 @@
 mod fixtures;
 
 use fixtures::random::{SERVER, World, case};
-use fixtures::{FLAVOR, HostExt, MemberExt, RACK, ROOM, host, key};
-use placement::{Decision, FailReason, Help, Host, Need, RefusalKind, Role, RoleName, Selector, decide};
+use fixtures::{FLAVOR, HostExt, MemberExt, RACK, ROOM, host, key, value};
+use placement::{
+    Decision, FailReason, Help, Host, Ineligible, Need, Policy, Refusal, RefusalKind, Requirement, Role,
+    RoleName, Selector, decide,
+};
 use proptest::prelude::*;
 
 fn role<'a>(world: &'a World, name: &RoleName) -> &'a Role {
@@ -17,23 +20,26 @@ fn role<'a>(world: &'a World, name: &RoleName) -> &'a Role {
         .expect("a role of the request")
 }
 
-/// A host that fits the role, in its own domains unless `rack` says otherwise.
-fn new_host(role: &Role, index: u32, domain: Option<&str>) -> Host {
+/// A host that fits the role, in its own domains unless `domain` says otherwise; None where the selector allows none there.
+fn new_host(role: &Role, index: u32, domain: Option<&str>) -> Option<Host> {
     let name = format!("new{index}");
-    let plain = host(&name)
-        .label(SERVER, &name)
-        .label("airshipit.org/room", "m0")
-        .rack(&name);
+    let plain = host(&name).label(SERVER, &name).label(ROOM, "m0");
     let with_cp = plain.clone().label("cp", "");
     let flavored = plain.clone().label(FLAVOR, "w");
-    let mut host = [plain, with_cp, flavored]
-        .into_iter()
-        .find(|host| role.selector.matches(&host.labels))
-        .expect("one fits");
-    if let (Some(domain), Some(key)) = (domain, &role.topology_key) {
-        host.labels.insert(key.clone(), domain.parse().expect("a value"));
-    }
-    host
+    let racks = [Some(&*name), Some("r1"), Some("r3"), None];
+    let each = racks.into_iter().flat_map(|rack| {
+        [&plain, &with_cp, &flavored].map(|host| {
+            let mut host = host.clone();
+            host.labels.extend(rack.map(|rack| (key(RACK), value(rack))));
+            let domain = domain.or((role.topology_key == Some(key(RACK))).then_some(&*name));
+            if let (Some(domain), Some(key)) = (domain, &role.topology_key) {
+                host.labels.insert(key.clone(), value(domain));
+            }
+            host
+        })
+    });
+    let mut fits = each.filter(|host| role.selector.matches(&host.labels));
+    fits.next()
 }
 
 fn decide_with(world: &World, more: Vec<Host>) -> Decision {
@@ -52,17 +58,26 @@ fn fits(decision: &Decision) -> bool {
 }
 
 fn more(world: &World, needs: &[Need]) -> Vec<Host> {
-    let one = |need: &Need| {
-        (0..need.count)
-            .map(|_| role(world, &need.role))
-            .collect::<Vec<_>>()
-    };
-    needs
-        .iter()
-        .flat_map(one)
-        .zip(0..)
-        .map(|(role, index)| new_host(role, index, None))
-        .collect()
+    let mut index = 0;
+    let mut hosts = Vec::new();
+    for need in needs {
+        let role = role(world, &need.role);
+        for place in 0..need.count {
+            let domain = need.only_in.as_ref().map(|open| open[place as usize].as_str());
+            hosts.push(new_host(role, index, domain).expect("it can be had"));
+            index += 1;
+        }
+    }
+    hosts
+}
+
+/// Whether a role's selector names the topology domains that it allows.
+fn names_domains(role: &Role) -> bool {
+    let mut about = role
+        .selector
+        .requirements()
+        .filter(|one| Some(one.key()) == role.topology_key.as_ref());
+    about.any(|one| matches!(one, Requirement::In(..) | Requirement::DoesNotExist(_)))
 }
 
 fn holds(world: &World, help: &Help) -> Result<(), TestCaseError> {
@@ -74,13 +89,16 @@ fn holds(world: &World, help: &Help) -> Result<(), TestCaseError> {
                     role: name,
                     count: 1,
                     not_in,
+                    only_in: _,
                 },
             ] = needs.as_slice()
             else {
                 return Ok(());
             };
             for domain in not_in {
-                let there = new_host(role(world, name), 0, Some(domain.as_str()));
+                let Some(there) = new_host(role(world, name), 0, Some(domain.as_str())) else {
+                    continue;
+                };
                 let mut others = world.request.roles.iter().filter(|role| role.name != *name);
                 if others.all(|other| !other.selector.matches(&there.labels)) {
                     prop_assert!(
@@ -92,9 +110,13 @@ fn holds(world: &World, help: &Help) -> Result<(), TestCaseError> {
         }
         Help::MakeEligible {
             role: _,
-            reasons: _,
+            reasons,
             hosts,
         } => {
+            let mut without = world.clone();
+            if matches!(reasons.as_slice(), [Ineligible::CordonedDomain(_)]) {
+                without.policy.cordoned.clear();
+            }
             let mended = world
                 .hosts
                 .iter()
@@ -107,7 +129,7 @@ fn holds(world: &World, help: &Help) -> Result<(), TestCaseError> {
                     host.networks.extend(world.request.networks.iter().cloned());
                     host
                 });
-            prop_assert!(fits(&decide_with(world, mended.collect())), "{help:?}");
+            prop_assert!(fits(&decide_with(&without, mended.collect())), "{help:?}");
         }
         Help::WantLess(roles) => {
             let mut less = world.clone();
@@ -141,8 +163,8 @@ proptest! {
         }
         if let Some(refusal) = decision.refusal {
             prop_assert!(refusal.message().len() < 4_000);
-            let no_fit = refusal.kind == RefusalKind::NoFit;
-            prop_assert!(!no_fit || refusal.helps.iter().any(|help| matches!(help, Help::MoreHosts(_))));
+            let can_be_had = refusal.kind == RefusalKind::NoFit && !world.request.roles.iter().any(names_domains);
+            prop_assert!(!can_be_had || refusal.helps.iter().any(|help| matches!(help, Help::MoreHosts(_))));
         }
     }
 }
@@ -263,4 +285,36 @@ fn a_host_with_an_empty_rack_label_is_in_no_rack() {
         .filter(|help| matches!(help, Help::MakeEligible { .. }));
     assert_eq!(decide(&site(false), &wanted, &members).take.len(), 0);
     assert_eq!(named.count(), 0, "{:?}", refusal.helps);
+}
+
+/// The refusal of three members of a role for which these racks have a host each.
+fn three_wanted(requirement: Requirement, policy: Policy, racks: &[&str]) -> Refusal {
+    let hosts = racks.iter().zip(["a", "b", "c"]);
+    let site = fixtures::site_with(policy, hosts.map(|(rack, name)| host(name).rack(rack)));
+    let wanted = fixtures::request([fixtures::role("Worker", Selector::all([requirement]), 3)]);
+    decide(&site, &wanted, &[]).refusal.expect("too few racks")
+}
+
+fn in_racks(racks: &[&str]) -> Requirement {
+    Requirement::In(key(RACK), racks.iter().map(|rack| value(rack)).collect())
+}
+
+#[test]
+fn more_hosts_help_in_racks_that_the_selector_allows() {
+    let cordoned = Policy {
+        cordoned: [fixtures::domain(RACK, "r3")].into(),
+        ..Policy::default()
+    };
+    let none = [
+        three_wanted(in_racks(&["r1", "r2"]), Policy::default(), &["r1", "r2", "r2"]),
+        three_wanted(in_racks(&["r1", "r2", "r3"]), cordoned, &["r1", "r2", "r2"]),
+        three_wanted(Requirement::DoesNotExist(key(RACK)), Policy::default(), &[]),
+    ];
+    for refusal in none {
+        let first = refusal.helps.first();
+        assert!(matches!(first, Some(Help::WantLess(_))), "{:?}", refusal.helps);
+    }
+    let refusal = three_wanted(in_racks(&["r1", "r2", "r3"]), Policy::default(), &["r1", "r2"]);
+    let sentence = refusal.help_message(&refusal.helps[0]);
+    assert!(sentence.ends_with(" in a rack other than r1, r2"), "{sentence}");
 }

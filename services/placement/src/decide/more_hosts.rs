@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use vocabulary::LabelValue;
+use vocabulary::{LabelValue, Operator};
 
 use super::demand::Demand;
 use super::demand_order::{find_hosts, fits_with_move_of};
@@ -13,7 +13,8 @@ use super::solve::Inputs;
 use super::spots::Spot;
 use super::tree::ROOT;
 use crate::decision::{Help, Need, Tight};
-use crate::site::{NONE, Slot, Value, at};
+use crate::request::Role;
+use crate::site::{NONE, Site, Slot, Value, at};
 
 /// Where more hosts are missing than this, their number is no help; the funnels state it.
 const MOST_MISSING: u32 = 1_000;
@@ -34,13 +35,36 @@ pub(super) fn fewest(
     let each = short().map(|(role, missing)| (role, *missing)).collect();
     // With more hosts another member may be moved than now, and take one of them.
     let another = solution.with_moves.as_ref().map(|_| total.saturating_add(1));
-    let needs = one(total)
+    one(total)
         .chain([each])
         .chain(another.into_iter().flat_map(one))
-        .find(|needs| fits_with_new_hosts(solution, needs))?;
+        .filter(|needs| fits_with_new_hosts(solution, needs))
+        .map(|needs| with_domains(inputs, solution, tight, &needs))
+        .find(|needs| needs.iter().all(has_room))
+        .map(Help::MoreHosts)
+}
+
+/// Whether there are as many domains as hosts.
+fn has_room(need: &Need) -> bool {
+    let Need {
+        role: _,
+        count,
+        not_in: _,
+        only_in,
+    } = need;
+    only_in.as_ref().is_none_or(|open| open.len() >= at(*count))
+}
+
+/// What these roles need, with the domains that would not do.
+fn with_domains(
+    inputs: &Inputs<'_>,
+    solution: &Solution,
+    tight: &Tight,
+    needs: &[(usize, u32)],
+) -> Vec<Need> {
     let several = needs.iter().map(|(_, count)| count).sum::<u32>() > 1;
-    let need = |(role, count): (usize, u32)| {
-        let account = &inputs.accounts.roles[role];
+    let need = |(role, count): &(usize, u32)| {
+        let (role, account) = (*role, &inputs.accounts.roles[*role]);
         let name = &account.role.name;
         let bound = tight
             .domains
@@ -68,11 +92,30 @@ pub(super) fn fewest(
         }
         Need {
             role: name.clone(),
-            count,
+            count: *count,
+            only_in: only_in(inputs.site, account.role, &not_in),
             not_in: not_in.into_iter().collect(),
         }
     };
-    Some(Help::MoreHosts(needs.into_iter().map(need).collect()))
+    needs.iter().map(need).collect()
+}
+
+/// Of the topology domains that a role's selector names those that would do; None where it does not name any.
+fn only_in(site: &Site, role: &Role, not_in: &BTreeSet<LabelValue>) -> Option<Vec<LabelValue>> {
+    let key = role.topology_key.as_ref()?;
+    let about = || role.selector.requirements().filter(|one| one.key() == key);
+    let named = about().find(|one| matches!(one.operator(), Operator::In | Operator::DoesNotExist))?;
+    let would_do = |value: &&LabelValue| {
+        let labels = [(key.clone(), (*value).clone())].into();
+        let cordoned = &site.policy().cordoned;
+        about().all(|one| one.matches(&labels))
+            && !value.is_empty()
+            && !not_in.contains(*value)
+            && cordoned
+                .iter()
+                .all(|domain| domain.key != *key || domain.value != **value)
+    };
+    Some(named.values().filter(would_do).cloned().collect())
 }
 
 /// Domains in which the role's one place is used in this solution. One host there may do, since whoever uses the place can

@@ -106,6 +106,11 @@ pub(crate) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
         && labelled
         && !host.paused
         && !host.cordoned
+        && world
+            .policy
+            .cordoned
+            .iter()
+            .all(|domain| host.labels.get(&domain.key) != Some(&domain.value))
         && host.consumer.is_none()
         && host.sip_labels == SipLabels::None
         && !world.held.contains(&host.id)

@@ -27,9 +27,14 @@ pub(super) fn judge(world: &World, index: usize, request: &Request, refusal: &Re
             }
             Help::MoreHosts(needs) => {
                 let mut with = world.site.clone();
+                let cordoned = |rack: &String| {
+                    let domain = crate::fixtures::domain(crate::fixtures::RACK, rack);
+                    world.site.policy().cordoned.contains(&domain)
+                };
                 let racks = (0..world.size.racks())
                     .map(|rack| format!("r{rack}"))
-                    .chain((0..world.size.hosts()).map(|rack| format!("new{rack}")));
+                    .chain((0..world.size.hosts()).map(|rack| format!("new{rack}")))
+                    .filter(|rack| !cordoned(rack));
                 let mut number = 0;
                 for need in needs {
                     let open = racks
@@ -60,12 +65,9 @@ pub(super) fn judge(world: &World, index: usize, request: &Request, refusal: &Re
             }
         }
         let site = site.as_ref().unwrap_or(&world.site);
-        // New hosts may be in racks that the policy cordons.
-        if !matches!(help, Help::MoreHosts(_)) || site.policy().cordoned.is_empty() {
-            let followed = decide(site, &request, &members).refusal;
-            let still = followed.filter(|refusal| refusal.kind == RefusalKind::NoFit);
-            rule(still.is_none(), || format!("{help:?} does not help: {still:#?}"))?;
-        }
+        let followed = decide(site, &request, &members).refusal;
+        let still = followed.filter(|refusal| refusal.kind == RefusalKind::NoFit);
+        rule(still.is_none(), || format!("{help:?} does not help: {still:#?}"))?;
     }
     Ok(())
 }
