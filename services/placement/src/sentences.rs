@@ -1,10 +1,11 @@
 //! Sentences for people, made from the typed reasons; the only place where they are made. Each is of bounded size,
-//! however many roles, hosts or domains it is about: lists are cut, and say how much is left out.
+//! however many hosts or domains it is about: lists are cut, and say how much is left out. Where somebody must know the rest to follow
+//! the sentence, it states a rule instead. A request has few roles ([`crate::MAX_ROLES`]), so what each needs is never left out.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
-use vocabulary::{LabelKey, NetworkId, RoleName, Selector};
+use vocabulary::{LabelKey, LabelValue, NetworkId, RoleName, Selector};
 
 use crate::decision::{Funnel, Help, Need, Refusal, RefusalKind, ReleaseReason, ReportKind};
 use crate::ineligible::Ineligible;
@@ -12,22 +13,33 @@ use crate::request::{FailReason, MemberState};
 
 /// The most entries of a list in a sentence.
 const LIST: usize = 6;
+/// The same of a list that must be known in full to follow the sentence.
+const NAMED: usize = 20;
 /// The most roles that a refusal's message explains.
 const ROLES: usize = 4;
 /// The most characters of a selector or of a host's problem.
 const TEXT: usize = 160;
 
 fn list<T: Display>(entries: impl ExactSizeIterator<Item = T>) -> String {
-    let more = entries.len().saturating_sub(LIST);
-    let mut text = entries
-        .take(LIST)
+    first(LIST, entries)
+}
+
+/// So many entries, and how many more there are.
+fn first<T: Display>(most: usize, entries: impl ExactSizeIterator<Item = T>) -> String {
+    let more = entries.len().saturating_sub(most);
+    let text = all(entries.take(most));
+    if more > 0 {
+        format!("{text} and {more} more")
+    } else {
+        text
+    }
+}
+
+fn all<T: Display>(entries: impl Iterator<Item = T>) -> String {
+    entries
         .map(|entry| entry.to_string())
         .collect::<Vec<_>>()
-        .join(", ");
-    if more > 0 {
-        text = format!("{text} and {more} more");
-    }
-    text
+        .join(", ")
 }
 
 fn cut(text: &str) -> String {
@@ -179,29 +191,34 @@ fn is_address(help: &Help) -> bool {
 fn help_sentence(help: &Help, refusal: &Refusal) -> String {
     match help {
         Help::MoreHosts(needs) => {
-            let more = needs.len().saturating_sub(ROLES);
-            let mut parts: Vec<String> = needs
+            let (explained, others) = needs.split_at(needs.len().min(ROLES));
+            let mut parts: Vec<String> = explained
                 .iter()
-                .take(ROLES)
                 .map(|need| need_sentence(need, refusal))
                 .collect();
-            if more > 0 {
-                parts.push(format!("more hosts for {more} other roles"));
+            if !others.is_empty() {
+                let others = others
+                    .iter()
+                    .map(|need| format!("{} for {}", need.count, need.role));
+                parts.push(format!(
+                    "more eligible hosts for other roles, each in a domain of its own where the site has no host and the role no \
+                     member: {}",
+                    all(others)
+                ));
             }
             parts.join(" and ")
         }
         Help::MakeEligible { role, reasons, hosts } => {
-            let reasons = reasons.iter().map(ToString::to_string);
-            let reasons = reasons.collect::<Vec<_>>().join(", ");
             format!(
-                "{} becoming eligible for {role} (now: {reasons})",
-                list(hosts.iter())
+                "{} becoming eligible for {role} (now: {})",
+                first(NAMED, hosts.iter()),
+                all(reasons.iter())
             )
         }
         Help::WantLess(roles) => {
             format!(
                 "a smaller count: {}",
-                list(roles.iter().map(|(role, fits)| format!("{fits} {role}")))
+                all(roles.iter().map(|(role, fits)| format!("{fits} {role}")))
             )
         }
     }
@@ -209,40 +226,59 @@ fn help_sentence(help: &Help, refusal: &Refusal) -> String {
 
 /// Networks, after "in".
 fn in_networks(networks: &BTreeSet<NetworkId>) -> String {
-    let word = if networks.len() == 1 {
-        "network"
-    } else {
-        "networks"
-    };
-    format!("{word} {}", list(networks.iter()))
+    match networks.len() {
+        1 => format!("network {}", all(networks.iter())),
+        2..=NAMED => format!("networks {}", all(networks.iter())),
+        more => format!("each of the cluster's {more} networks"),
+    }
 }
 
-fn need_sentence(need: &Need, refusal: &Refusal) -> String {
+/// Where the hosts of a need would do.
+fn place_sentence(need: &Need, key: &str) -> String {
     let Need {
         role,
         count,
         not_in,
-        only_in: _,
+        only_in,
     } = need;
-    let funnel = refusal.roles.get(role);
+    let named = |racks: &[LabelValue]| racks.len() <= NAMED;
+    if let Some(racks) = only_in.as_ref().filter(|racks| named(racks) || !named(not_in)) {
+        return match (count, racks.as_slice()) {
+            (1, [rack]) => format!(" in {key} {rack}"),
+            (1, racks) => format!(" in one of the {key}s {}", first(NAMED, racks.iter())),
+            (_, racks) => format!(
+                ", each in another one of the {key}s {}",
+                first(NAMED, racks.iter())
+            ),
+        };
+    }
+    let other = if not_in.is_empty() {
+        String::new()
+    } else if named(not_in) {
+        format!(" other than {}", all(not_in.iter()))
+    } else {
+        // True of none of those that would not do.
+        format!(" where the site has no host and {role} has no member")
+    };
+    if *count == 1 {
+        format!(" in a {key}{other}")
+    } else {
+        format!(", each in a {key} of its own{other}")
+    }
+}
+
+fn need_sentence(need: &Need, refusal: &Refusal) -> String {
+    let funnel = refusal.roles.get(&need.role);
     let selector = funnel
         .map(|funnel| with_selector(&funnel.selector))
         .unwrap_or_default();
-    let hosts = if *count == 1 {
+    let hosts = if need.count == 1 {
         "one more eligible host".to_owned()
     } else {
-        format!("{count} more eligible hosts")
+        format!("{} more eligible hosts", need.count)
     };
-    let other = if not_in.is_empty() {
-        String::new()
-    } else {
-        format!(" other than {}", list(not_in.iter()))
-    };
-    let place = match funnel.and_then(|funnel| funnel.key.as_ref()).map(short) {
-        None => String::new(),
-        Some(key) if *count == 1 => format!(" in a {key}{other}"),
-        Some(key) => format!(", each in a {key} of its own{other}"),
-    };
+    let key = funnel.and_then(|funnel| funnel.key.as_ref()).map(short);
+    let place = key.map(|key| place_sentence(need, key)).unwrap_or_default();
     // Where some host lacks one: whoever adds hosts must know.
     let address = match funnel.filter(|funnel| funnel.without_address > 0) {
         Some(funnel) => {
