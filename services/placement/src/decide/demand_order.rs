@@ -5,8 +5,11 @@ use super::network::{Layout, used_offer};
 use super::role_needs::Gate;
 use super::solution::{Choice, Found, Solution};
 
-/// Sends what is demanded: replacements of the lost first, in the order of role names; then one of the moves that are
-/// demanded, that of the first role in which one can be made; then growth, in the order of role names.
+/// Sends what is demanded: replacements of the lost first, the most pressing of all roles first and then in the order of role names; then
+/// one of the moves that are demanded; then growth, in the order of role names.
+///
+/// The move is that of the first role whose move leaves nothing undone, or else of the first in which one can be made. So more hosts
+/// never leave more undone.
 pub(crate) fn find_hosts(demands: Vec<Demand>, levels: usize) -> Solution {
     let roles = demands.iter().enumerate().filter(|(_, demand)| demand.moves);
     let roles: Vec<usize> = roles.map(|(role, _)| role).collect();
@@ -14,22 +17,17 @@ pub(crate) fn find_hosts(demands: Vec<Demand>, levels: usize) -> Solution {
         return Sent::lost(demands, levels).grow(levels);
     };
     let lost = Sent::lost(only_move_of(&demands, *first), levels);
-    let moved = roles
-        .iter()
-        .find_map(|role| lost.moved(only_move_of(&demands, *role), *role, levels));
-    let solution = moved.unwrap_or(lost).grow(levels);
+    let moved = |role: &usize| lost.moved(only_move_of(&demands, *role), *role, levels);
+    let mut moved = roles.iter().filter_map(moved).map(|moved| moved.grow(levels));
+    let solution = match moved.next() {
+        Some(first) if first.is_complete() || !lost.is_complete() => first,
+        Some(first) => moved.find(Solution::is_complete).unwrap_or(first),
+        None => lost.grow(levels),
+    };
     Solution {
         with_moves: Some(demands),
         ..solution
     }
-}
-
-/// Whether everything is found if this role's move is the one that is made, or its move cannot be made.
-pub(crate) fn fits_with_move_of(demands: &[Demand], role: usize, levels: usize) -> bool {
-    let demands = only_move_of(demands, role);
-    let lost = Sent::lost(demands.clone(), levels);
-    lost.moved(demands, role, levels)
-        .is_none_or(|moved| moved.grow(levels).is_complete())
 }
 
 /// Demands with the move of one role only.
@@ -63,6 +61,12 @@ impl Sent {
             layout,
             found,
         }
+    }
+
+    /// Whether all of the lost are replaced.
+    fn is_complete(&self) -> bool {
+        let mut roles = self.demands.iter().zip(&self.found);
+        roles.all(|(demand, found)| found.replaced == demand.replace)
     }
 
     /// The same replacements and one move besides, if it can be made: in a network of its own, in which the domains of

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use vocabulary::{LabelValue, Operator};
 
 use super::demand::Demand;
-use super::demand_order::{find_hosts, fits_with_move_of};
+use super::demand_order::find_hosts;
 use super::role_needs::Gate;
 use super::score::{Drawbacks, Score};
 use super::solution::Solution;
@@ -132,7 +132,7 @@ fn in_use<'a>(
     used.filter_map(move |(spot, _)| inputs.accounts.roles[role].domain(inputs.site, spot.domain))
 }
 
-/// Domains in which one host for this role is not enough, since a move uses it or the role's place there. A host in a domain of
+/// Domains in which one host for this role is not enough, since a move uses the role's place there. A host in a domain of
 /// its own was tried; while members are to be moved, each domain with a free host or a waiting member is tried too.
 fn spoilt_by_moves<'a>(
     inputs: &'a Inputs<'_>,
@@ -148,37 +148,20 @@ fn spoilt_by_moves<'a>(
         .filter(move |domain| !fits_with_new_host_in(inputs, solution, role, domain))
 }
 
-/// Whether everything is found with one new host for this role in a domain, whatever other role with a move it fits.
+/// Whether everything is found with one new host for this role in a domain.
 fn fits_with_new_host_in(inputs: &Inputs<'_>, solution: &Solution, role: usize, domain: &LabelValue) -> bool {
-    let key = inputs.accounts.roles[role].role.topology_key.as_ref();
-    let value = key
-        .and_then(|key| inputs.site.column(key))
-        .and_then(|(_, column)| column.number(domain.as_str()));
-    let offer_to = |demands: &mut [Demand], role: usize| {
-        let account = &inputs.accounts.roles[role];
-        if account.role.topology_key.as_ref() != key {
-            demands[role].pool.spots.push(new_host(Slot::MAX, Gate::Move));
-        } else if !account.closed.contains(domain) {
-            let gate = account.gates.get(domain).copied().unwrap_or(Gate::Open);
-            offer(
-                &mut demands[role],
-                value.unwrap_or(NONE),
-                new_host(Slot::MAX, gate),
-            );
-        }
-    };
+    let account = &inputs.accounts.roles[role];
     let mut demands = solution.demands().to_vec();
-    offer_to(&mut demands, role);
-    find_hosts(demands.clone(), solution.levels).is_complete()
-        && (0..demands.len())
-            .filter(|other| demands[*other].moves)
-            .all(|other| {
-                let mut demands = demands.clone();
-                if other != role {
-                    offer_to(&mut demands, other);
-                }
-                find_hosts(demands, solution.levels).is_complete()
-            })
+    if !account.closed.contains(domain) {
+        let key = account.role.topology_key.as_ref();
+        let value = key
+            .and_then(|key| inputs.site.column(key))
+            .and_then(|(_, column)| column.number(domain.as_str()));
+        let gate = account.gates.get(domain).copied().unwrap_or(Gate::Open);
+        let new = new_host(Slot::MAX, gate);
+        offer(&mut demands[role], value.unwrap_or(NONE), new);
+    }
+    find_hosts(demands, solution.levels).is_complete()
 }
 
 /// Adds a spot's one host to the spot of that domain, or the spot where there is none.
@@ -202,29 +185,19 @@ fn only_failing(inputs: &Inputs<'_>, tight: &Tight, role: usize) -> bool {
         .all(|(other, _)| other == role)
 }
 
-/// Whether everything is found with new hosts for these roles, whatever other roles the hosts fit. A host that fits a role
-/// whose move comes earlier is used for that move, and the move that is made now waits.
+/// Whether everything is found with new hosts for these roles; what other roles the hosts fit makes it no worse.
 fn fits_with_new_hosts(solution: &Solution, needs: &[(usize, u32)]) -> bool {
     let mut demands = solution.demands().to_vec();
     // Slots are given from 0 on, so these are no host's.
     let mut slots = (0..=Slot::MAX).rev();
-    let mut new = Vec::new();
     for (role, count) in needs {
-        for slot in slots.by_ref().take(at(*count)) {
-            demands[*role].pool.spots.push(new_host(slot, Gate::Open));
-            new.push(slot);
-        }
+        let new = slots
+            .by_ref()
+            .take(at(*count))
+            .map(|slot| new_host(slot, Gate::Open));
+        demands[*role].pool.spots.extend(new);
     }
-    let fits = find_hosts(demands.clone(), solution.levels);
-    let moved = fits.found.iter().position(|found| found.moved > 0);
-    let mut earlier = (0..moved.unwrap_or(0)).filter(|role| demands[*role].moves);
-    fits.is_complete()
-        && earlier.all(|role| {
-            let mut demands = demands.clone();
-            let spots = new.iter().map(|slot| new_host(*slot, Gate::Move));
-            demands[role].pool.spots.extend(spots);
-            fits_with_move_of(&demands, role, solution.levels)
-        })
+    find_hosts(demands, solution.levels).is_complete()
 }
 
 /// A host that is not there yet, in a domain of its own.

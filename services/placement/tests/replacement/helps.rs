@@ -99,7 +99,7 @@ fn new_hosts_help_though_they_let_another_role_move_first() {
 }
 
 #[test]
-fn no_eligible_host_helps_if_another_role_moves_to_it_first() {
+fn an_eligible_host_helps_though_another_role_could_move_to_it() {
     let mut paused = host("p").rack("rp").flavor("cp");
     paused.paused = true;
     let refusal = two_moves_and_growth([paused.clone()])
@@ -111,7 +111,7 @@ fn no_eligible_host_helps_if_another_role_moves_to_it_first() {
     });
     paused.paused = false;
     let followed = two_moves_and_growth([paused]).refusal.map(|refusal| refusal.kind);
-    assert_eq!((followed, is_named), (Some(RefusalKind::NoFit), false));
+    assert_eq!((followed, is_named), (Some(RefusalKind::ReplacementLimit), true));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use placement::{FailReason, MemberState, RefusalKind, ReleaseReason, decide};
+use placement::{FailReason, MemberState, RefusalKind, ReleaseReason, Requirement, Selector, decide};
 
 use crate::fixtures::*;
 use crate::{hosts, marked_to_move, replaced, workers};
@@ -268,4 +268,26 @@ fn of_a_failed_pair_the_bound_replacement_stays() {
             vec![Some(id("b"))]
         )
     );
+}
+
+#[test]
+fn that_member_moves_whose_move_leaves_all_complete() {
+    // If a moved to h, B could not grow: its other host, e, is in the rack of b, which is to be moved too.
+    let host_of = |name: &str, rack: &str, labels: &[&str]| {
+        let mut host = host(name).rack(rack);
+        host.labels
+            .extend(labels.iter().map(|label| (key(label), value(""))));
+        host
+    };
+    let site = site([
+        marked_to_move(host_of("a", "ra", &["cp"])),
+        marked_to_move(host_of("b", "rb", &["w"])),
+        host_of("e", "rb", &["w"]),
+        host_of("h", "rh", &["cp", "w"]),
+    ]);
+    let has = |label: &str| Selector::all([Requirement::Exists(key(label))]);
+    let wanted = request([role("A", has("cp"), 1), role("B", has("w"), 2)]);
+    let members = [member("a", "A", "ra"), member("b", "B", "rb")];
+    let decision = decide(&site, &wanted, &members);
+    assert_eq!(taken(&decision), ["B/e", "B/h"]);
 }
