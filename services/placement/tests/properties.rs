@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use fixtures::random::{World, case};
 use oracle::{Role1, Search, accounts, is_free, names_of};
-use placement::{Decision, Host, Refusal, RefusalKind, decide};
+use placement::{Decision, FailReason, Host, Refusal, RefusalKind, ReleaseReason, decide};
 use proptest::prelude::*;
 
 /// The hosts that the decision takes, per role in the order of names.
@@ -20,6 +20,24 @@ fn taken<'a>(world: &'a World, roles: &[Role1<'_>], decision: &Decision) -> Vec<
             .collect()
     };
     roles.iter().map(of).collect()
+}
+
+/// How many of a role's members are replaced.
+fn replaced(decision: &Decision, role: &Role1<'_>) -> usize {
+    let takes = decision.take.iter().filter(|take| take.role == role.role.name);
+    takes.filter(|take| take.replaces.is_some()).count()
+}
+
+/// Why those members failed that are replaced.
+fn reasons(decision: &Decision) -> Vec<FailReason> {
+    let mut reasons = Vec::new();
+    for release in &decision.release {
+        if let ReleaseReason::Failed(reason) = release.reason {
+            reasons.push(reason);
+        }
+    }
+    reasons.sort();
+    reasons
 }
 
 /// The namespaces in which the request is tried first: that of the members that stay, or any when there are none.
@@ -58,7 +76,9 @@ fn agrees_with_oracle(world: &World) -> Result<(), TestCaseError> {
     let decision = decide(&world.site(), &world.request, &world.members);
     let roles = accounts(world, &decision).map_err(TestCaseError::fail)?;
     let search = search(world, &roles);
-    let (replaced, grows) = search.outcome();
+    let replaced: Vec<usize> = roles.iter().map(|role| replaced(&decision, role)).collect();
+    let (as_many, grows) = search.judge(&replaced);
+    prop_assert!(as_many, "as many are replaced as can be");
     let counts: Vec<usize> = roles
         .iter()
         .zip(&replaced)
@@ -98,6 +118,18 @@ fn agrees_with_oracle(world: &World) -> Result<(), TestCaseError> {
         .filter(|refusal| refusal.kind == RefusalKind::NoFit)
     {
         is_proof(world, &roles, refusal)?;
+    }
+
+    let in_one_namespace = world
+        .hosts
+        .iter()
+        .all(|host| host.id.name.namespace().as_str() == "metal");
+    if in_one_namespace && roles.iter().all(|role| role.growth == 0) {
+        prop_assert_eq!(
+            reasons(&decision),
+            search.most_pressing(),
+            "the most pressing are replaced"
+        );
     }
 
     // A failed member's domain is reached beside the hierarchy while its role grows: the spread is approximate there.

@@ -1,7 +1,7 @@
 //! What each role of a request demands.
 
 use super::pool::Pool;
-use super::role_needs::Gate;
+use super::role_needs::{Gate, Pressing};
 use super::tree::Tree;
 
 /// What one role demands, and the hosts that it may choose from.
@@ -9,6 +9,8 @@ use super::tree::Tree;
 pub(crate) struct Demand {
     /// Lost members to be replaced.
     pub(crate) replace: u32,
+    /// In which turn each of these is sent, among those of all roles.
+    pub(crate) turns: Vec<Pressing>,
     /// How many of these may be lost members other than lost replacements.
     pub(crate) fresh: u32,
     /// One more to be moved.

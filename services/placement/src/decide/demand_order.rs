@@ -2,7 +2,7 @@
 
 use super::demand::Demand;
 use super::network::{Layout, used_offer};
-use super::role_needs::Gate;
+use super::role_needs::{Gate, Pressing, count};
 use super::solution::{Choice, Found, Solution};
 
 /// Sends what is demanded: replacements of the lost first, the most pressing of all roles first and then in the order of role names; then
@@ -48,13 +48,22 @@ struct Sent {
 }
 
 impl Sent {
-    /// As many replacements of the lost as possible.
+    /// As many replacements of the lost as possible. Which role's turn it is does not change how many: a path that one role has used leads no
+    /// other one to less (the sets of replacements for which there are hosts are a matroid).
     fn lost(demands: Vec<Demand>, levels: usize) -> Self {
         let mut layout = Layout::new(&demands, levels);
         let mut found = vec![Found::default(); demands.len()];
-        for (role, demand) in demands.iter().enumerate() {
-            found[role].replaced = layout.network.send(layout.roles[role].role, demand.replace);
-            layout.limit_replacements(role, found[role].replaced);
+        let turns = demands.iter().enumerate();
+        let turns = turns.flat_map(|(role, demand)| demand.turns.iter().map(move |turn| (*turn, role)));
+        let mut turns: Vec<(Pressing, usize)> = turns.collect();
+        turns.sort_unstable();
+        for turns in turns.chunk_by(|(_, one), (_, next)| one == next) {
+            let [(_, role), ..] = turns else { continue };
+            let sent = layout.network.send(layout.roles[*role].role, count(turns.len()));
+            found[*role].replaced += sent;
+        }
+        for (role, found) in found.iter().enumerate() {
+            layout.limit_replacements(role, found.replaced);
         }
         Self {
             demands,

@@ -117,15 +117,12 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         };
         inputs.solve_in_best_namespace(&kept_namespaces(accounts))
     };
-    let mut solution = solve(&accounts);
-    if solution.replacements() > withheld.replacements_above {
-        let found: Vec<u32> = solution.found.iter().map(|found| found.replaced).collect();
-        accounts.limit_replacements(withheld.replacements_above, &found);
-        solution = solve(&accounts);
+    let mut ordered = replacement_order::solve(site, &mut accounts, &filtered, solve);
+    if ordered.solution.replacements() > withheld.replacements_above {
+        ordered.limit_replacements(site, &mut accounts, withheld.replacements_above);
+        ordered = replacement_order::solve(site, &mut accounts, &filtered, solve);
     }
-    let grows = accounts.quota.is_none() && solution.grows();
-    let preferred = replacement_order::prefer(site, &mut accounts, &solution, grows, solve);
-    let chosen = preferred.as_ref().unwrap_or(&solution);
+    let solution = &ordered.solution;
     let inputs = Inputs {
         site,
         members,
@@ -138,12 +135,12 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         release: accounts.release.clone(),
         ..Decision::default()
     };
-    for (account, found) in accounts.roles.iter().zip(chosen.decided(grows)) {
+    for (account, found) in accounts.roles.iter().zip(ordered.found()) {
         add_role(site, account, found, &mut decision);
     }
-    reports::add(site, request, &accounts, members, &solution, &mut decision);
-    decision.funnels = refuse::funnels(&inputs, &solution, &request.networks);
-    decision.refusal = refuse::refusal(&inputs, request, &solution, &decision.funnels);
+    reports::add(site, request, &accounts, members, solution, &mut decision);
+    decision.funnels = refuse::funnels(&inputs, solution, &request.networks);
+    decision.refusal = refuse::refusal(&inputs, request, solution, &decision.funnels);
     sort(&mut decision);
     decision
 }

@@ -164,6 +164,7 @@ impl Gates {
     fn new(builder: &mut Builder, role: u32, demand: &Demand) -> Self {
         let Demand {
             replace,
+            turns: _,
             fresh,
             moves,
             growth,

@@ -1,7 +1,8 @@
-//! Which failed members are replaced first, where the limits let some of them wait: the more pressing ones.
+//! Which failed members are replaced first, where some of them must wait: the more pressing ones.
 //!
 //! A host in the domain of a failed member can replace that one only. The best hosts may be those, though any host could
-//! replace a more pressing member.
+//! replace a more pressing member. So it is known only from a solution whom a role's replacements are for, and other solutions are tried
+//! where less pressing members are replaced than some that wait.
 
 use std::collections::BTreeSet;
 
@@ -9,20 +10,239 @@ use vocabulary::LabelValue;
 
 use super::assign_replacements;
 use super::known::Known;
-use super::role_needs::{Account, Accounts, Gate};
-use super::solution::{Found, Solution};
-use crate::request::FailReason;
-use crate::site::Site;
+use super::pool::FilteredHosts;
+use super::role_needs::{Account, Accounts, Gate, Pressing, count};
+use super::solution::{Choice, Found, Solution};
+use crate::site::{Site, at};
 
 /// How many other solutions are tried. There are more only where many members have failed at once.
 const MOST_TRIED: usize = 32;
+/// How many other orders of the roles are tried.
+const MOST_ORDERS: usize = 8;
 
-/// How pressing the members are, and domains without whose hosts one of them may be replaced.
-type Attempt = ((bool, Option<FailReason>), Vec<LabelValue>);
+/// A solution, and who is replaced in it.
+pub(crate) struct Ordered {
+    pub(crate) solution: Solution,
+    /// What is decided instead: it finds as much and replaces more pressing members of the same roles.
+    preferred: Option<Solution>,
+    /// Whether the roles grow.
+    grows: bool,
+}
 
-/// A solution that finds as much and replaces more pressing members; None if there is none. `grows`: the roles grow by the other one.
-/// `accounts` stay as they are.
-pub(crate) fn prefer<'a>(
+impl Ordered {
+    fn new<'a>(site: &Site, accounts: &mut Accounts<'a>, solve: impl Fn(&Accounts<'a>) -> Solution) -> Self {
+        let solution = solve(accounts);
+        let grows = accounts.quota.is_none() && solution.grows();
+        let preferred = prefer(site, accounts, &solution, grows, solve);
+        Self {
+            solution,
+            preferred,
+            grows,
+        }
+    }
+
+    fn decided(&self) -> &Solution {
+        self.preferred.as_ref().unwrap_or(&self.solution)
+    }
+
+    /// What is decided for each role.
+    pub(crate) fn found(&self) -> &[Found] {
+        self.decided().decided(self.grows)
+    }
+
+    /// Lets the cluster get no more than `most` replacements: of the members that are replaced the most pressing, over all roles, so that a
+    /// member for which there is no host takes none of them.
+    pub(crate) fn limit_replacements(&self, site: &Site, accounts: &mut Accounts<'_>, most: u32) {
+        let replaced = replaced(site, accounts, self.found());
+        let roles = replaced.iter().enumerate();
+        let mut pressing: Vec<(Pressing, usize)> = roles
+            .flat_map(|(role, replaced)| replaced.iter().map(move |(pressing, _)| (*pressing, role)))
+            .collect();
+        pressing.sort_unstable();
+        let left = most.saturating_sub(count(pressing.len()));
+        pressing.truncate(at(most));
+        for (role, account) in accounts.roles.iter_mut().enumerate() {
+            let share = pressing.iter().filter(|(_, of)| *of == role).count();
+            account.may_move = account.may_move && left > 0;
+            account.limit_replacements(count(share));
+        }
+    }
+}
+
+/// Solves so that of the lost members that cannot all be replaced the most pressing are.
+///
+/// The roles' replacements have turns, and whose they are is assumed to be whose turn it is. Where that is not so, a role's host may be
+/// missing for a more pressing member of another one; then other turns are tried.
+pub(crate) fn solve<'a>(
+    site: &Site,
+    accounts: &mut Accounts<'a>,
+    filtered: &[FilteredHosts],
+    solve: impl Fn(&Accounts<'a>) -> Solution,
+) -> Ordered {
+    let mut best = Ordered::new(site, accounts, &solve);
+    let mut failed: BTreeSet<Overtaking> = BTreeSet::new();
+    for _ in 0..MOST_ORDERS {
+        let replaced_now = replaced_if_some_wait(site, accounts, &best);
+        let mut overtakings = overtakings(site, accounts, filtered, &replaced_now).into_iter();
+        let Some(next) = overtakings.find(|one| !failed.contains(one)) else {
+            break;
+        };
+        let before: Vec<Vec<Pressing>> = accounts
+            .roles
+            .iter()
+            .map(|account| account.turns.clone())
+            .collect();
+        next.apply(accounts, &replaced_now);
+        let other = Ordered::new(site, accounts, &solve);
+        if is_better(
+            site,
+            accounts,
+            (other.decided(), other.grows),
+            (best.decided(), best.grows),
+        ) {
+            best = other;
+        } else {
+            for (account, turns) in accounts.roles.iter_mut().zip(before) {
+                account.turns = turns;
+            }
+            failed.insert(next);
+        }
+    }
+    best
+}
+
+/// A member that waits takes the turn before that of a less pressing one of another role.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Overtaking {
+    pressing: Pressing,
+    role: usize,
+    other: usize,
+}
+
+impl Overtaking {
+    fn apply(&self, accounts: &mut Accounts<'_>, replaced: &[Replaced]) {
+        let Self {
+            pressing,
+            role,
+            other,
+        } = self;
+        // The next replacement of the one role is that member's, those of the other one are whose they were in fact.
+        if let Some(turn) = accounts.roles[*role].turns.get_mut(replaced[*role].len()) {
+            *turn = *pressing;
+        }
+        let turns = accounts.roles[*other].turns.iter_mut();
+        let mut in_fact: Vec<Pressing> = replaced[*other].iter().map(|(pressing, _)| *pressing).collect();
+        in_fact.sort_unstable();
+        turns.zip(in_fact).for_each(|(turn, in_fact)| *turn = in_fact);
+    }
+}
+
+/// The lost members of a role that are replaced, and by what.
+type Replaced = Vec<(Pressing, Choice)>;
+
+fn replaced(site: &Site, accounts: &Accounts<'_>, found: &[Found]) -> Vec<Replaced> {
+    let of_role = |(account, found): (&Account<'_>, &Found)| {
+        let pairs = assign_replacements(site, account, found).into_iter();
+        let lost = pairs.filter_map(|(old, by)| {
+            let mut lost = account.lost.iter();
+            let known = lost.find(|known| known.member.host == *old.host())?;
+            Some((Account::order(known), by))
+        });
+        lost.collect()
+    };
+    accounts.roles.iter().zip(found).map(of_role).collect()
+}
+
+/// Nothing where each role has a replacement in each of its turns.
+fn replaced_if_some_wait(site: &Site, accounts: &Accounts<'_>, ordered: &Ordered) -> Vec<Replaced> {
+    let mut roles = accounts.roles.iter().zip(ordered.found());
+    if roles.any(|(account, found)| found.replaced < account.replaceable) {
+        replaced(site, accounts, ordered.found())
+    } else {
+        Vec::new()
+    }
+}
+
+/// Members that wait though a host that they could have replaces a less pressing one of another role.
+fn overtakings(
+    site: &Site,
+    accounts: &Accounts<'_>,
+    filtered: &[FilteredHosts],
+    replaced: &[Replaced],
+) -> Vec<Overtaking> {
+    let mut overtakings = Vec::new();
+    for (role, (account, own)) in accounts.roles.iter().zip(replaced).enumerate() {
+        if own.len() >= at(account.replaceable) {
+            continue;
+        }
+        let mut waiting: Vec<Pressing> = account
+            .lost
+            .iter()
+            .filter(|known| account.may_be_replaced(known))
+            .map(Account::order)
+            .collect();
+        for (pressing, _) in own {
+            if let Some(place) = waiting.iter().position(|one| one == pressing) {
+                waiting.remove(place);
+            }
+        }
+        waiting.dedup();
+        let key = account.role.topology_key.as_ref();
+        let could_have = |by: &Choice| {
+            let domain = key.and_then(|key| site.label(key, by.host));
+            filtered[role].free.contains(at(by.host))
+                && domain.is_none_or(|domain| !account.closed.contains(&domain))
+        };
+        for pressing in waiting {
+            let others = replaced.iter().enumerate().filter(|(other, _)| *other != role);
+            let others = others.filter(|(_, replaced)| {
+                let mut less_pressing = replaced.iter().filter(|(other, _)| *other > pressing);
+                less_pressing.any(|(_, by)| could_have(by))
+            });
+            overtakings.extend(others.map(|(other, _)| Overtaking {
+                pressing,
+                role,
+                other,
+            }));
+        }
+    }
+    overtakings.sort();
+    overtakings
+}
+
+/// Whether a solution replaces as many members as another one and more pressing ones, moves the same, takes no more hosts outside the
+/// cluster's namespaces, and lets all roles grow if the other one does.
+fn is_better(
+    site: &Site,
+    accounts: &Accounts<'_>,
+    (one, grows): (&Solution, bool),
+    (other, other_grows): (&Solution, bool),
+) -> bool {
+    let moved =
+        |solution: &Solution| -> Vec<u32> { solution.found.iter().map(|found| found.moved).collect() };
+    let pressing = |solution: &Solution, grows| -> Vec<Pressing> {
+        let replaced = replaced(site, accounts, solution.decided(grows));
+        let mut pressing: Vec<Pressing> = replaced
+            .into_iter()
+            .flatten()
+            .map(|(pressing, _)| pressing)
+            .collect();
+        pressing.sort_unstable();
+        pressing
+    };
+    (!other_grows || grows)
+        && one.replacements() == other.replacements()
+        && moved(one) == moved(other)
+        && one.outside(grows) <= other.outside(grows)
+        && pressing(one, grows) < pressing(other, other_grows)
+}
+
+/// Domains without whose hosts a member as pressing as this may be replaced.
+type Attempt = (Pressing, Vec<LabelValue>);
+
+/// A solution that replaces as many members of each role and more pressing ones; None if there is none. `grows`: the roles grow by the
+/// other one. `accounts` stay as they are.
+fn prefer<'a>(
     site: &Site,
     accounts: &mut Accounts<'a>,
     solution: &Solution,
@@ -50,7 +270,9 @@ pub(crate) fn prefer<'a>(
             .collect();
         account.closed.extend(attempt.1.iter().cloned());
         let next = solve(accounts);
-        if next.replaces_as_many_as(solution, grows) {
+        let is_as_good = counts(&next, grows) == counts(now, grows);
+        let next_grows = grows && next.grows();
+        if is_as_good && is_better(site, accounts, (&next, next_grows), (now, grows)) {
             closed.extend(gates.into_iter().map(|(domain, gate)| (role, domain, gate)));
             better = Some(next);
         } else {
@@ -65,6 +287,12 @@ pub(crate) fn prefer<'a>(
         open(&mut accounts.roles[role], domain, gate);
     }
     better
+}
+
+/// How many members of each role are replaced.
+fn counts(solution: &Solution, grows: bool) -> Vec<u32> {
+    let found = solution.decided(grows).iter();
+    found.map(|found| found.replaced).collect()
 }
 
 fn open(account: &mut Account<'_>, domain: LabelValue, gate: Gate) {

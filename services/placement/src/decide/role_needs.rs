@@ -27,6 +27,9 @@ pub(crate) enum Gate {
     Move,
 }
 
+/// How pressing it is that a lost member is replaced, the smallest first: a lost replacement before all others, then by reason.
+pub(crate) type Pressing = (bool, Option<FailReason>);
+
 /// What one wanted role has and needs.
 #[derive(Debug)]
 pub(crate) struct Account<'a> {
@@ -49,6 +52,8 @@ pub(crate) struct Account<'a> {
     pub(crate) replaceable: u32,
     /// How many of these may be lost members other than lost replacements: each puts one more replacement under way.
     pub(crate) fresh: u32,
+    /// In which turn each of the replaceable is replaced, among those of all roles.
+    pub(crate) turns: Vec<Pressing>,
     /// Whether one of those leaving may be moved now, if no other role's is.
     pub(crate) may_move: bool,
     /// How many replacements may be under way.
@@ -158,33 +163,6 @@ impl<'a> Accounts<'a> {
     pub(crate) fn withhold_growth(&mut self) {
         for account in &mut self.roles {
             account.growth = 0;
-        }
-    }
-
-    /// The cluster gets no more than `most` replacements: the most pressing of those for which hosts were found, over all roles, so that a member for
-    /// which there is no host takes none of them. `found`: for how many lost members of each role.
-    pub(crate) fn limit_replacements(&mut self, most: u32, found: &[u32]) {
-        let with_host = |(role, (account, found)): (usize, (&Account<'_>, &u32))| {
-            let lost = account.lost.iter().take(at(*found));
-            lost.map(|known| (Account::order(known), role))
-                .collect::<Vec<_>>()
-        };
-        let mut pressing: Vec<_> = self
-            .roles
-            .iter()
-            .zip(found)
-            .enumerate()
-            .flat_map(with_host)
-            .collect();
-        pressing.sort_unstable();
-        let left = most.saturating_sub(count(pressing.len()));
-        pressing.truncate(at(most));
-        for (role, account) in self.roles.iter_mut().enumerate() {
-            let share = pressing.iter().filter(|(_, of)| *of == role).count();
-            account.replaceable = count(share);
-            account.fresh = account.fresh.min(account.replaceable);
-            account.may_move = account.may_move && left > 0;
-            account.set_gates();
         }
     }
 
@@ -307,6 +285,7 @@ impl<'a> Draft<'a> {
             growth,
             replaceable: 0,
             fresh: 0,
+            turns: Vec::new(),
             may_move: false,
             limit,
         };
@@ -340,8 +319,8 @@ impl Account<'_> {
         column.text(number).cloned()
     }
 
-    /// How pressing it is that a lost member is replaced; the smallest first.
-    pub(crate) fn order(known: &Known<'_>) -> (bool, Option<FailReason>) {
+    /// How pressing it is that a lost member is replaced.
+    pub(crate) fn order(known: &Known<'_>) -> Pressing {
         (!known.stage.counts().under_way, known.failed)
     }
 
@@ -364,6 +343,20 @@ impl Account<'_> {
             .saturating_sub(lost_replacements)
             .min(lost - lost_replacements);
         self.may_move = room > lost && !self.leaving.is_empty();
+        self.set_turns();
+    }
+
+    fn set_turns(&mut self) {
+        let lost = self.lost.iter().filter(|known| self.may_be_replaced(known));
+        self.turns = lost.map(Self::order).take(at(self.replaceable)).collect();
+    }
+
+    /// No more of the lost are replaced than so many.
+    pub(crate) fn limit_replacements(&mut self, most: u32) {
+        self.replaceable = most;
+        self.fresh = self.fresh.min(most);
+        self.set_turns();
+        self.set_gates();
     }
 
     /// Sorts the domains of members into `gates` and `closed`.

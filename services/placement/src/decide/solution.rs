@@ -75,20 +75,8 @@ impl Solution {
         }
     }
 
-    /// Whether it replaces as many members of each role as another one, takes no more hosts outside the cluster's namespaces, and lets
-    /// all roles grow if they have to.
-    pub(crate) fn replaces_as_many_as(&self, other: &Self, grows: bool) -> bool {
-        let counts = |solution: &Self| -> Vec<(u32, u32)> {
-            let found = solution.decided(grows).iter();
-            found.map(|found| (found.replaced, found.moved)).collect()
-        };
-        counts(self) == counts(other)
-            && self.outside(grows) <= other.outside(grows)
-            && (!grows || self.grows())
-    }
-
     /// How many of the hosts that are taken are outside the cluster's namespaces.
-    fn outside(&self, grows: bool) -> u32 {
+    pub(crate) fn outside(&self, grows: bool) -> u32 {
         let decided = self.demands.iter().zip(self.decided(grows));
         let choices =
             decided.flat_map(|(demand, found)| found.choices.iter().map(move |choice| (demand, choice)));

@@ -87,6 +87,7 @@ impl Inputs<'_> {
             present.for_each(|slot| tree.load(self.site, slot));
             Demand {
                 replace: account.replaceable,
+                turns: account.turns.clone(),
                 fresh: account.fresh,
                 moves: account.may_move,
                 growth: account.growth,

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use placement::{
-    Decision, Host, HostName, LabelValue, Member, MemberState, Release, ReleaseReason, Role, SipLabels,
+    Decision, FailReason, Host, HostName, LabelValue, Member, MemberState, Release, ReleaseReason, Role,
+    SipLabels,
 };
 
 use crate::fixtures::random::World;
@@ -22,7 +23,24 @@ pub(crate) struct Role1<'a> {
     pub(crate) replaceable: usize,
 }
 
-impl Role1<'_> {
+impl<'a> Role1<'a> {
+    /// The same role where of its failed members this one is replaced, and no domain is free that only others are in.
+    fn replacing_only(&self, one: Option<&'a Member>) -> Self {
+        let others = self.failed.iter().filter(|other| Some(**other) != one);
+        let own = one.and_then(|one| domain(self.role, one));
+        let used = others
+            .filter_map(|other| domain(self.role, other))
+            .filter(|domain| Some(domain) != own.as_ref());
+        Self {
+            role: self.role,
+            present: self.present.clone(),
+            failed: one.into_iter().collect(),
+            used: self.used.iter().cloned().chain(used).collect(),
+            growth: 0,
+            replaceable: 1,
+        }
+    }
+
     pub(crate) fn failed_domains(&self) -> BTreeSet<LabelValue> {
         let domains = self.failed.iter().filter_map(|member| domain(self.role, member));
         domains.filter(|domain| !self.used.contains(domain)).collect()
@@ -137,7 +155,7 @@ pub(crate) struct Search<'a> {
     pub(crate) namespace: Option<&'a str>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
     /// `replaced` may use failed members' domains, at most so many of them per role.
     pub(crate) fn best(&self, counts: &[usize], replaced: &[usize]) -> Option<(Cost, Vec<Vec<&Host>>)> {
         let mut hosts: Vec<&Host> = self.world.hosts.iter().collect();
@@ -246,35 +264,74 @@ impl Search<'_> {
         cost
     }
 
-    /// The replacements and whether growth fits with them: as many replacements as possible, the first roles first.
-    pub(crate) fn outcome(&self) -> (Vec<usize>, bool) {
-        let most: Vec<usize> = self.roles.iter().map(|role| role.replaceable).collect();
-        let mut vectors = vec![Vec::new()];
-        for most in &most {
-            vectors = vectors
-                .iter()
-                .flat_map(|v| (0..=*most).rev().map(move |k| [v.as_slice(), &[k]].concat()))
-                .collect();
-        }
-        let feasible: Vec<Vec<usize>> = vectors
-            .into_iter()
-            .filter(|v| self.best(v, v).is_some())
-            .collect();
-        let first = feasible.iter().max().expect("none is feasible").clone();
-        let total = feasible.iter().map(|v| v.iter().sum::<usize>()).max();
-        assert_eq!(
-            Some(first.iter().sum()),
-            total,
-            "the first roles first is as many as possible"
-        );
+    /// Whether so many replacements fit, which are as many as possible, and whether growth fits with them.
+    pub(crate) fn judge(&self, replaced: &[usize]) -> (bool, bool) {
+        let total = |v: &[usize]| v.iter().sum::<usize>();
+        let fits = |v: &[usize]| self.best(v, v).is_some();
+        let most = self.vectors().into_iter().filter(|v| fits(v));
+        let most = most.map(|v| total(&v)).max().expect("none is feasible");
         let all: Vec<usize> = self
             .roles
             .iter()
-            .zip(&first)
+            .zip(replaced)
             .map(|(role, k)| role.growth + k)
             .collect();
-        let grows = self.best(&all, &first).is_some();
-        (first, grows)
+        (
+            fits(replaced) && total(replaced) == most,
+            self.best(&all, replaced).is_some(),
+        )
+    }
+
+    fn vectors(&self) -> Vec<Vec<usize>> {
+        let mut vectors = vec![Vec::new()];
+        for role in self.roles {
+            vectors = vectors
+                .iter()
+                .flat_map(|v| (0..=role.replaceable).map(move |k| [v.as_slice(), &[k]].concat()))
+                .collect();
+        }
+        vectors
+    }
+
+    /// Why the members are to be replaced that are, where nothing grows: as many as possible, and of those the most pressing.
+    pub(crate) fn most_pressing(&self) -> Vec<FailReason> {
+        let mut choices: Vec<Vec<Option<&'a Member>>> = vec![Vec::new()];
+        for role in self.roles {
+            let one = role
+                .failed
+                .iter()
+                .copied()
+                .map(Some)
+                .take(if role.replaceable > 0 { 8 } else { 0 });
+            let one: Vec<Option<&Member>> = one.chain([None]).collect();
+            choices = choices
+                .iter()
+                .flat_map(|v| one.iter().map(move |one| [v.as_slice(), &[*one]].concat()))
+                .collect();
+        }
+        let reasons = |choice: &Vec<Option<&Member>>| {
+            let mut reasons: Vec<FailReason> = choice.iter().flatten().filter_map(|one| one.failed).collect();
+            reasons.sort();
+            reasons
+        };
+        choices.sort_by_key(|choice| {
+            (
+                std::cmp::Reverse(choice.iter().flatten().count()),
+                reasons(choice),
+            )
+        });
+        let fits = |choice: &&Vec<Option<&Member>>| {
+            let roles = self.roles.iter().zip(*choice);
+            let roles: Vec<Role1<'_>> = roles.map(|(role, one)| role.replacing_only(*one)).collect();
+            let counts: Vec<usize> = roles.iter().map(|role| role.failed.len()).collect();
+            let search = Search {
+                world: self.world,
+                roles: &roles,
+                namespace: self.namespace,
+            };
+            search.best(&counts, &counts).is_some()
+        };
+        reasons(choices.iter().find(fits).expect("none is feasible"))
     }
 }
 

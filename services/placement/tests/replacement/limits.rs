@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use placement::{
-    FailReason, Holder, MemberState, Policy, RefusalKind, Selector, Withheld, decide, decide_without,
+    FailReason, Holder, Host, MemberState, Policy, RefusalKind, Requirement, Selector, Withheld, decide,
+    decide_without,
 };
 
 use crate::fixtures::*;
@@ -220,4 +221,80 @@ fn who_cannot_be_replaced_lets_no_less_pressing_go_first() {
     ];
     let decision = decide(&site, &workers(3), &members);
     assert_eq!(replaced(&decision), [Some(id("b"))]);
+}
+
+#[test]
+fn the_last_host_replaces_the_more_pressing_of_two_roles() {
+    let site = site(hosts(&["a", "h"]));
+    let wanted = request(["Cache", "ControlPlane"].map(|name| role(name, Selector::default(), 1)));
+    let members = [
+        member("a", "Cache", "a").failed(FailReason::InError),
+        member("b", "ControlPlane", "b").failed(FailReason::Gone),
+    ];
+    let decision = decide(&site, &wanted, &members);
+    assert_eq!(released(&decision), ["ControlPlane/b"]);
+    // A lost replacement comes first.
+    let mut members = members;
+    members[0] = members[0].clone().state(MemberState::Claimed).alone("x");
+    assert_eq!(released(&decide(&site, &wanted, &members)), ["Cache/a"]);
+}
+
+#[test]
+fn room_goes_to_the_most_pressing_that_can_be_replaced() {
+    // Nothing can replace a1, which is gone; x can replace a2, and y b, which is more pressing than a2.
+    let site = site([
+        host("a2").rack("a2").label("x", ""),
+        host("x").rack("a2").label("x", ""),
+        host("b").rack("b").label("y", "").marked_failed(),
+        host("y").rack("y").label("y", ""),
+    ]);
+    let has = |label: &str| Selector::all([Requirement::Exists(key(label))]);
+    let wanted = request([role("A", has("x"), 2), role("B", has("y"), 1)]);
+    let members = [
+        member("a1", "A", "a1").failed(FailReason::Gone),
+        member("a2", "A", "a2").failed(FailReason::InError),
+        member("b", "B", "b").failed(FailReason::MarkedFailed),
+    ];
+    let decision = decide_without(&site, &wanted, &members, room_for(1));
+    assert_eq!(released(&decision), ["B/b"]);
+}
+
+fn labelled(name: &str, rack: &str, labels: &[&str]) -> Host {
+    let mut host = host(name).rack(rack);
+    host.labels
+        .extend(labels.iter().map(|label| (key(label), value(""))));
+    host
+}
+
+#[test]
+fn a_member_without_a_host_gives_no_other_its_turn() {
+    // Nothing can replace a1. The one host could replace a2, in whose rack it is, or b, which is more pressing.
+    let site = site([labelled("a2", "a2", &["x"]), labelled("h", "a2", &["x", "y"])]);
+    let has = |label: &str| Selector::all([Requirement::Exists(key(label))]);
+    let wanted = request([role("A", has("x"), 2), role("B", has("y"), 1)]);
+    let members = [
+        member("a1", "A", "a1").failed(FailReason::Gone),
+        member("a2", "A", "a2").failed(FailReason::InError),
+        member("b", "B", "b").failed(FailReason::MarkedFailed),
+    ];
+    assert_eq!(released(&decide(&site, &wanted, &members)), ["B/b"]);
+}
+
+#[test]
+fn the_most_pressing_of_two_in_a_role_keeps_its_turn() {
+    // Of twenty members of A two may be replaced: m2, which is in error, by x in its rack, and m1, which is gone, by h. Only h could
+    // replace b, which is less pressing than m1.
+    let names: Vec<String> = (0..18).map(|number| format!("w{number:02}")).collect();
+    let mut all: Vec<Host> = names.iter().map(|name| labelled(name, name, &["a"])).collect();
+    all.extend([labelled("m2", "m2", &["a"]), labelled("x", "m2", &["a"])]);
+    all.push(labelled("h", "h", &["a", "b"]));
+    let mut members: Vec<_> = names.iter().map(|name| member(name, "A", name)).collect();
+    members.extend([
+        member("m1", "A", "m1").failed(FailReason::Gone),
+        member("m2", "A", "m2").failed(FailReason::InError),
+        member("b", "B", "b").failed(FailReason::MarkedFailed),
+    ]);
+    let has = |label: &str| Selector::all([Requirement::Exists(key(label))]);
+    let wanted = request([role("A", has("a"), 20), role("B", has("b"), 1)]);
+    assert_eq!(released(&decide(&site(all), &wanted, &members)), ["A/m1", "A/m2"]);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use placement::{Decision, Host, HostId, LabelValue, RefusalKind, Replaces, Request, Role, Take};
+use placement::{Decision, FailReason, Host, HostId, LabelValue, RefusalKind, Replaces, Request, Role, Take};
 
 use super::domains::{is_free, is_occupied};
 use super::{Health, Seen, limit, pairs, rule, see};
@@ -81,21 +81,48 @@ impl<'a> OfRole<'a> {
         decision: &'b Decision,
         own: Option<&'b LabelValue>,
     ) -> impl Iterator<Item = Host> + 'b {
-        let is_left = move |host: &Host| {
-            is_free(world, self.role, host) && decision.take.iter().all(|take| take.host != host.id)
-        };
-        world.site.hosts().filter(is_left).filter(move |host| {
-            let Some(key) = &self.role.topology_key else {
-                return true;
-            };
-            let there = host.labels.get(key);
-            let members = self.seen.iter().filter(|other| other.domain.as_ref() == there);
-            let new = self.takes.iter().filter(|take| take.domain.as_ref() == there);
-            let others = members.count() + new.count();
-            !is_occupied(world, index, self.role, there)
-                && (others == 0 || others == 1 && own.is_some() && own == there)
-        })
+        let is_left = move |host: &Host| decision.take.iter().all(|take| take.host != host.id);
+        let hosts = world.site.hosts().filter(is_left);
+        hosts.filter(move |host| self.has_place_for(world, index, host, own))
     }
+
+    /// Whether this host could be taken in addition if it is not taken yet, in the place of a member in this domain or of none.
+    fn has_place_for(&self, world: &World, index: usize, host: &Host, own: Option<&LabelValue>) -> bool {
+        if !is_free(world, self.role, host) {
+            return false;
+        }
+        let Some(key) = &self.role.topology_key else {
+            return true;
+        };
+        let there = host.labels.get(key);
+        let members = self.seen.iter().filter(|other| other.domain.as_ref() == there);
+        let new = self.takes.iter().filter(|take| take.domain.as_ref() == there);
+        let others = members.count() + new.count();
+        !is_occupied(world, index, self.role, there)
+            && (others == 0 || others == 1 && own.is_some() && own == there)
+    }
+}
+
+/// Hosts that replace lost members less pressing than this one, of other roles than its own.
+fn of_less_pressing<'a>(
+    all: &'a [OfRole<'a>],
+    role: &'a Role,
+    one: &'a Seen<'a>,
+) -> impl Iterator<Item = &'a HostId> + 'a {
+    let others = all.iter().filter(|of| of.role.name != role.name);
+    others.flat_map(move |of| {
+        let of_later = move |take: &&&Take| {
+            let old = take.replaces.as_ref().map(Replaces::host);
+            of.replaced()
+                .any(|later| old == Some(later.id()) && order(later) > order(one))
+        };
+        of.takes.iter().filter(of_later).map(|take| &take.host)
+    })
+}
+
+/// How pressing it is that a lost member is replaced; the smallest first.
+fn order(lost: &Seen<'_>) -> (bool, Option<FailReason>) {
+    (lost.mem.came_for.is_none(), lost.mem.record.failed)
 }
 
 /// Of what is not taken nothing could be, one by one. `growth`: how many members all roles lack.
@@ -129,9 +156,19 @@ pub(super) fn judge(
             rule(!fits(one.domain.as_ref()), || {
                 format!("{} could be replaced", one.id())
             })?;
+            for later in of_less_pressing(&all, of.role, one) {
+                let host = world.site.get(&later.name);
+                let own = one.domain.as_ref();
+                let fits = host.is_some_and(|host| of.has_place_for(world, index, &host, own));
+                rule(!fits, || {
+                    format!(
+                        "{} is not replaced by {later}, which a less pressing one has",
+                        one.id()
+                    )
+                })?;
+            }
         }
         for one in &lost {
-            let order = |of: &Seen<'_>| (of.mem.came_for.is_none(), of.mem.record.failed);
             for take in &of.takes {
                 let mut replaced = of.replaced();
                 let later =
