@@ -191,6 +191,8 @@ pub enum RefusalKind {
         others: u32,
         /// What this cluster wants in all.
         wanted: u32,
+        /// How many members it holds besides, each until its replacement is bound; 0 where the rest is too much as it is.
+        moving: u32,
     },
     /// Members to be replaced wait for earlier replacements; hosts are not the problem.
     ReplacementLimit,

@@ -71,6 +71,7 @@ impl RefusalKind {
                 limit: _,
                 others: _,
                 wanted: _,
+                moving: _,
             } => "quota",
             Self::ReplacementLimit => "replacement-limit",
         }

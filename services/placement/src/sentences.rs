@@ -89,10 +89,18 @@ impl Refusal {
                 limit,
                 others,
                 wanted,
-            } => format!(
-                "the quota of namespace {namespace} is {}: other clusters hold {others}, this one wants {wanted}",
-                plural(*limit, "host")
-            ),
+                moving,
+            } => {
+                let more = match moving {
+                    0 => String::new(),
+                    1 => " and holds 1 more until its replacement is bound".to_owned(),
+                    more => format!(" and holds {more} more until their replacements are bound"),
+                };
+                format!(
+                    "the quota of namespace {namespace} is {}: other clusters hold {others}, this one wants {wanted}{more}",
+                    plural(*limit, "host")
+                )
+            }
             RefusalKind::ReplacementLimit => {
                 "members to be replaced wait until earlier replacements are bound".to_owned()
             }

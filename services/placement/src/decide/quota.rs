@@ -4,9 +4,9 @@ use crate::decision::RefusalKind;
 use crate::request::Request;
 use crate::site::Site;
 
-/// The quota that the request would break by growing. What other clusters hold counts, and all that this one wants; a
-/// replacement never breaks it.
-pub(crate) fn exceeded(site: &Site, request: &Request, grows: bool) -> Option<RefusalKind> {
+/// The quota that the request would break by growing. What other clusters hold counts, and all that this one wants, and its members that stay
+/// beside their replacements (`moving`, asked for only where it matters); a replacement never breaks it.
+pub(crate) fn exceeded(site: &Site, request: &Request, moving: impl FnOnce() -> u32) -> Option<RefusalKind> {
     let namespace = request.cluster.namespace();
     let limit = *site.policy().quotas.get(namespace)?;
     let wanted = request
@@ -17,10 +17,13 @@ pub(crate) fn exceeded(site: &Site, request: &Request, grows: bool) -> Option<Re
     let others = site
         .usage(namespace)
         .saturating_sub(site.usage_of(&request.cluster));
-    (grows && others.saturating_add(wanted) > limit).then(|| RefusalKind::Quota {
+    let needed = others.saturating_add(wanted);
+    let moving = if needed > limit { 0 } else { moving() };
+    (needed.saturating_add(moving) > limit).then(|| RefusalKind::Quota {
         namespace: namespace.clone(),
         limit,
         others,
         wanted,
+        moving,
     })
 }

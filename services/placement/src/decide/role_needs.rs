@@ -140,10 +140,12 @@ impl<'a> Accounts<'a> {
             .into_values()
             .map(|(role, of_role)| Draft::new(site, role, &of_role, &mut release))
             .collect();
-        let quota = quota::exceeded(site, request, drafts.iter().any(Draft::grows));
+        let moving = || drafts.iter().map(|draft| draft.moving(site)).sum();
+        let grows = drafts.iter().any(Draft::grows);
+        let quota = grows.then(|| quota::exceeded(site, request, moving)).flatten();
         let mut roles: Vec<Account<'a>> = drafts
             .into_iter()
-            .map(|draft| draft.release_surplus(site, quota.is_none(), &mut release))
+            .map(|draft| draft.release_surplus(site, quota.as_ref(), &mut release))
             .collect();
         // One move of a cluster at a time.
         if roles.iter().any(|account| !account.outgoing.is_empty()) {
@@ -255,9 +257,29 @@ impl<'a> Draft<'a> {
         at(self.role.want) > self.counted()
     }
 
-    /// Releases the members beyond those that it may have. `grows`: it may have more than its quota has counted.
-    fn release_surplus(self, site: &Site, grows: bool, release: &mut Vec<Release>) -> Account<'a> {
-        let most = if grows { usize::MAX } else { self.counted() };
+    /// How many of its members stay beside their replacements if the role has what it wants.
+    fn moving(&self, site: &Site) -> u32 {
+        let paired =
+            |places: &[Place<'_>]| count(places.iter().filter(|place| place.beside.is_some()).count());
+        let surplus = self.places.len().saturating_sub(at(self.role.want));
+        if surplus == 0 || paired(&self.places) == 0 {
+            return paired(&self.places);
+        }
+        let mut places = self.places.clone();
+        surplus_members::choose(site, &mut places, surplus);
+        paired(&places)
+    }
+
+    /// Releases the members beyond those that it may have. `quota`: what keeps the role from having more than its quota has counted.
+    fn release_surplus(
+        self,
+        site: &Site,
+        quota: Option<&RefusalKind>,
+        release: &mut Vec<Release>,
+    ) -> Account<'a> {
+        // Growth that waits for the end of a move does not end that.
+        let waits = matches!(quota, Some(RefusalKind::Quota { moving: 1.., .. })) && self.grows();
+        let most = quota.map_or(usize::MAX, |_| self.counted());
         let Self {
             role,
             mut places,
@@ -265,7 +287,12 @@ impl<'a> Draft<'a> {
         } = self;
         let keep = at(role.want).min(most);
         let surplus = places.len().saturating_sub(keep);
-        for victim in surplus_members::choose(site, &mut places, surplus) {
+        let victims = if waits {
+            surplus_members::choose_unpaired(site, &mut places, surplus)
+        } else {
+            surplus_members::choose(site, &mut places, surplus)
+        };
+        for victim in victims {
             let Place { filled_by, beside } = victim;
             for known in std::iter::once(filled_by).chain(beside) {
                 used.extend(known.domain.clone());

@@ -115,3 +115,20 @@ pub(crate) fn choose<'a>(site: &Site, places: &mut Vec<Place<'a>>, surplus: usiz
     }
     victims
 }
+
+/// The same of places without a pair, as far as there are as many.
+pub(crate) fn choose_unpaired<'a>(
+    site: &Site,
+    places: &mut Vec<Place<'a>>,
+    surplus: usize,
+) -> Vec<Place<'a>> {
+    let (mut paired, mut unpaired): (Vec<_>, Vec<_>) = std::mem::take(places)
+        .into_iter()
+        .partition(|place| place.beside.is_some());
+    let mut victims = choose(site, &mut unpaired, surplus);
+    victims.extend(choose(site, &mut paired, surplus - victims.len()));
+    places.append(&mut unpaired);
+    places.append(&mut paired);
+    places.sort_by(|a, b| a.filled_by.member.host.cmp(&b.filled_by.member.host));
+    victims
+}

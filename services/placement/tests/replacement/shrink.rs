@@ -87,6 +87,72 @@ fn a_withdrawn_move_grows_nothing_past_the_quota() {
 }
 
 #[test]
+fn growth_at_the_quota_waits_for_the_end_of_a_move() {
+    let quotas = [("tenant".parse().expect("a namespace"), 3)].into();
+    let policy = Policy {
+        quotas,
+        ..Policy::default()
+    };
+    let mut all = hosts(&["b", "n", "x"]);
+    all.push(marked_to_move(host("a").rack("a")));
+    let mut site = site_with(policy, all);
+    let mut members = [
+        member("a", "Worker", "a"),
+        member("b", "Worker", "b"),
+        member("n", "Worker", "n").state(MemberState::Claimed).beside("a"),
+    ];
+    hold(&mut site, &members);
+    let decision = decide(&site, &workers(3), &members);
+    assert_eq!((decision.keep.len(), taken(&decision)), (3, vec![]));
+    assert_eq!(
+        decision
+            .refusal
+            .as_ref()
+            .map(placement::Refusal::message)
+            .as_deref(),
+        Some(
+            "the quota of namespace tenant is 3 hosts: other clusters hold 0, this one wants 3 and holds 1 more until its \
+             replacement is bound"
+        )
+    );
+    // The move itself needs no room, nor does what the cluster has already.
+    assert_eq!(decide(&site, &workers(2), &members).refusal, None);
+    members[2].state = MemberState::Bound;
+    hold(&mut site, &members);
+    let decision = decide(&site, &workers(3), &members);
+    assert_eq!(
+        (released(&decision), taken(&decision), decision.refusal),
+        (vec!["Worker/a".to_owned()], vec!["Worker/x".to_owned()], None)
+    );
+}
+
+#[test]
+fn a_member_that_is_moved_outlasts_one_that_the_quota_does_not_count() {
+    let quotas = [("tenant".parse().expect("a namespace"), 3)].into();
+    let policy = Policy {
+        quotas,
+        ..Policy::default()
+    };
+    let mut all = hosts(&["n"]);
+    all.extend(["b", "c"].map(|name| host(name).rack(name).consumed()));
+    all.push(marked_to_move(host("a").rack("a")));
+    let mut site = site_with(policy, all);
+    // Of two wanted members a is moved to n; c was one too many, and is wanted again.
+    let members = [
+        member("a", "Worker", "a"),
+        member("b", "Worker", "b"),
+        member("c", "Worker", "c").requested(),
+        member("n", "Worker", "n").state(MemberState::Claimed).beside("a"),
+    ];
+    hold(&mut site, &members);
+    let decision = decide(&site, &workers(3), &members);
+    assert_eq!(
+        (kept_hosts(&decision).len(), released(&decision)),
+        (3, vec!["Worker/c".to_owned()])
+    );
+}
+
+#[test]
 fn a_shrink_takes_failed_members_before_those_to_be_moved() {
     let site = site([
         marked_to_move(host("a").rack("a")),

@@ -5,7 +5,7 @@ use placement::{Decision, HostId, MemberState, Replaces, Request};
 use super::rule;
 use crate::world::{Mem, World};
 
-/// More than before are held only within the quota; a pair is one.
+/// More than before are held only within the quota, in which each pair that stays takes two places.
 pub(super) fn judge(
     world: &World,
     index: usize,
@@ -51,7 +51,12 @@ pub(super) fn judge(
         .count();
     let more = grown > 0 || restored.count() + doubled.count() > swapped.count();
     let wanted: usize = request.roles.iter().map(|role| role.want as usize).sum();
-    rule(!more || others + wanted <= *quota as usize, || {
-        format!("{others} and {wanted} are more than {quota}")
+    let pairs = decision.keep.iter().filter(|keep| match &keep.replaces {
+        Some(Replaces::Beside(old)) => is_kept(old).is_some(),
+        Some(Replaces::Alone(_)) | None => false,
+    });
+    let pairs = pairs.count();
+    rule(!more || others + wanted + pairs <= *quota as usize, || {
+        format!("{others} and {wanted} and {pairs} that are moved are more than {quota}")
     })
 }

@@ -51,9 +51,9 @@ pub(super) fn judge(
         })?;
     }
     stays_beside(seen, &surplus)?;
-    // Whoever is kept is no earlier in the order than whoever is surplus.
     for victim in surplus.iter().filter(|victim| !is_new(victim)) {
-        for other in seen.iter().filter(|other| other.kept && !is_new(other)) {
+        let kept = seen.iter().filter(|other| other.kept && !is_new(other));
+        for other in kept.filter(|other| !(growth_waits_for_a_move(decision) && is_old(other))) {
             let (goes, stays) = (order(victim, &pairs), order(other, &pairs));
             rule(goes <= stays, || {
                 format!("{} goes before {}", victim.id(), other.id())
@@ -138,6 +138,12 @@ pub(super) fn judge(
     }
     domains::judge(world, index, role, seen, decision)?;
     Ok(want - places)
+}
+
+/// Whoever is kept is no earlier in the order than whoever is surplus; but a pair is not ended for growth that waits for its end.
+fn growth_waits_for_a_move(decision: &Decision) -> bool {
+    let refusal = decision.refusal.as_ref().map(|refusal| &refusal.kind);
+    matches!(refusal, Some(RefusalKind::Quota { moving: 1.., .. }))
 }
 
 /// How many stay at least where some are surplus: what the quota has counted, also when it allows no more.
