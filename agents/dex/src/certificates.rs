@@ -165,7 +165,7 @@ fn own(stored: &mut Stored, now: SystemTime) -> Result<(Pair, String), Error> {
         stored.next = Some(authority(now)?);
     }
     // It issues once it was published for long enough, also where the agent did not run in time, unless there is no time for that.
-    let is_known = |next: &Pair| ends_within(next, AUTHORITY - AUTHORITY_LEFT / 2);
+    let is_known = |next: &Pair| ends_within(next, AUTHORITY.saturating_sub(AUTHORITY_LEFT / 2));
     let is_due = ends_soon(stored, AUTHORITY_LEFT / 2)
         && (stored.next.as_ref().is_some_and(is_known) || ends_soon(stored, SERVING));
     if is_due && let Some(next) = stored.next.take() {

@@ -282,7 +282,7 @@ impl Checks {
         let waits = |key: &Key| !under_way.contains(key);
         let due = providers.checked.iter();
         let due = due.filter(|(key, checked)| checked.due <= now && waits(key));
-        let mut due: Vec<_> = due.map(|(key, checked)| (key, checked)).collect();
+        let mut due: Vec<_> = due.collect();
         let mut places = Places::default();
         for (key, _) in running.values() {
             places.take(key);

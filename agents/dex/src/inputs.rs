@@ -181,13 +181,11 @@ impl<'a> Inputs<'a> {
             return Ok(None);
         };
         let keep = |secret| given(entry, secret);
-        match self.read(name, keep).await? {
-            Some(given) => given.map(Some),
-            None => {
-                let why = format!("Secret {name} does not exist");
-                Err(refused(entry, SECRET_MISSING, &why))
-            }
-        }
+        let Some(given) = self.read(name, keep).await? else {
+            let why = format!("Secret {name} does not exist");
+            return Err(refused(entry, SECRET_MISSING, &why));
+        };
+        given.map(Some)
     }
 
     /// What is to be kept of a Secret; the rest of it is dropped before the next one of the namespace is read.

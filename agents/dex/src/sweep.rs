@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration}
 use api::{Auth, Cluster, SIPCluster};
 use k8s_openapi::api::core::v1::{Secret, Service as CoreService};
 use kit::service::made_ports;
-use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 
 use crate::{
     identity::IDENTITY,
@@ -75,7 +75,7 @@ async fn has_keys(client: &Client, clusters: &[SIPCluster], Part { uid, name }: 
         .get_metadata_opt(&format!("{name}{}", key_secret::SUFFIX))
         .await;
     kept.map_or(true, |kept| {
-        let owners = kept.iter().flat_map(|kept| kept.owner_references());
+        let owners = kept.iter().flat_map(ResourceExt::owner_references);
         owners.into_iter().any(|owner| owner.uid == *uid)
     })
 }

@@ -340,8 +340,10 @@ mod tests {
         let cluster = api::Cluster::parse(&provider).unwrap();
         let provider = cluster.auth()[0].provider();
         let hash = format!("$2y$10${}", "a".repeat(53));
-        let users =
-            |count: usize| -> String { (0..count).map(|n| format!("u{n}@example.org:{hash}\n")).collect() };
+        let users = |count: usize| {
+            let lines = (0..count).map(|n| format!("u{n}@example.org:{hash}"));
+            lines.collect::<Vec<_>>().join("\n")
+        };
         let certificates = |count| "-----BEGIN CERTIFICATE-----\n".repeat(count);
         let raw = |count| format!("{{type: ldap, config: {{a: [{}]}}}}", vec!["{}"; count].join(","));
         for (authority, connector, file, expected) in [
