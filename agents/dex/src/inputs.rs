@@ -53,7 +53,7 @@ struct Named {
 }
 
 impl Named {
-    fn of(secret: Secret, keys: &[&SecretKey]) -> Self {
+    fn from_secret(secret: Secret, keys: &[&SecretKey]) -> Self {
         let closed = refusal(&secret);
         let data = secret.data.unwrap_or_default();
         let (mut values, mut missing) = (Vec::new(), Vec::new());
@@ -97,7 +97,7 @@ impl<'a> Inputs<'a> {
             let message = format!("kubeconfigSecret: the Secret {name} {why}");
             Some(Err(Problem::new(reason, message)))
         };
-        let keep = |secret: Secret| match kubeconfig_refusal(&secret, &User::of(cluster)) {
+        let keep = |secret: Secret| match kubeconfig_refusal(&secret, &User::from_spec(cluster)) {
             Some(why) => problem(KUBECONFIG_INVALID, &why),
             None => match tenant::secret::kubeconfig(secret) {
                 None => problem(KUBECONFIG_MISSING, "has no key value"),
@@ -134,7 +134,10 @@ impl<'a> Inputs<'a> {
             }
         };
         for (name, keys) in by_name {
-            let Some(named) = self.read(name, |secret| Named::of(secret, &keys)).await? else {
+            let Some(named) = self
+                .read(name, |secret| Named::from_secret(secret, &keys))
+                .await?
+            else {
                 lacks(&keys, &|key| format!("Secret {} does not exist", key.name()));
                 continue;
             };

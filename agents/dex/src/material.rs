@@ -173,7 +173,7 @@ impl<'a> Sources<'a> {
     ///
     /// # Errors
     /// [`Error::Refused`] when the objects of the entry's name are another's.
-    pub(crate) async fn kept<'k>(
+    pub(crate) async fn read_kept<'k>(
         self,
         cluster: &'k Cluster,
         entry: &'k Auth,

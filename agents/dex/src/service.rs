@@ -128,7 +128,7 @@ impl Service for Providers {
         let sources = self.sources();
         let key = key(scope.cluster, entry.service().object_name().as_str());
         let asker = asker(scope.observed);
-        let kept = sources.kept(scope.cluster, entry).await?;
+        let kept = sources.read_kept(scope.cluster, entry).await?;
         let tenant = sources.tenant(scope.cluster, entry).await?;
         if let Some(Ok(tenant)) = &tenant {
             self.checks.bind(key.clone(), asker.clone(), tenant.clone());
@@ -149,7 +149,7 @@ impl Service for Providers {
         _: &Problem,
     ) -> Result<(), Error> {
         let sources = self.sources();
-        match sources.kept(cluster, entry).await {
+        match sources.read_kept(cluster, entry).await {
             Err(Error::Refused(problem)) if problem.reason == NAME_CONFLICT => return Ok(()),
             Err(Error::Refused(_)) | Ok(_) => {}
             Err(error) => return Err(error),

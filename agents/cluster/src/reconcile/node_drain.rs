@@ -130,7 +130,7 @@ pub(super) fn plan(
         // Of a cluster without members no Node means anything.
         wanted: (!wanted.is_empty()).then(|| Wanted {
             object: object.object_ref(&()),
-            user: User::of(cluster),
+            user: User::from_spec(cluster),
             secret: secret.to_owned(),
             members: wanted,
             known: known.unwrap_or_default(),

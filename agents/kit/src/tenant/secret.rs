@@ -32,7 +32,7 @@ impl User {
 
     /// By its spec.
     #[must_use]
-    pub fn of(cluster: &Cluster) -> Self {
+    pub fn from_spec(cluster: &Cluster) -> Self {
         Self::new(cluster.name(), cluster.cluster_api_name())
     }
 }

@@ -127,7 +127,7 @@ fn growth_at_the_quota_waits_for_the_end_of_a_move() {
 }
 
 #[test]
-fn a_member_that_is_moved_outlasts_one_that_the_quota_does_not_count() {
+fn a_moved_member_outlasts_one_that_no_quota_counts() {
     let quotas = [("tenant".parse().expect("a namespace"), 3)].into();
     let policy = Policy {
         quotas,
