@@ -177,7 +177,7 @@ impl Checks {
         }
     }
 
-    /// The bindings of an entry are reconciled from now on, whatever becomes of its provider in this pass: no fault of that keeps a right that
+    /// The bindings of an entry are reconciled from now on, also where its provider fails in this pass: no fault of the provider keeps a right that
     /// the spec no longer gives. A provider that runs is checked as before.
     pub fn bind(&self, key: Key, asker: Asker, tenant: Tenant) {
         let mut providers = self.providers();

@@ -43,7 +43,7 @@ async fn a_provider_is_right_by_its_answers() {
     };
     assert_eq!(check(&stage, &other).await.unwrap_err().0, ISSUER_UNREACHABLE);
     let bank = stage.provider("bank", json!({})).await;
-    // Another provider that is said to be there, and whose CA is the same.
+    // The target of another provider, with the issuer and the CA of this one.
     let taken = Target {
         provider: Some(checks::Provider {
             part: bank.target.provider.clone().unwrap().part,

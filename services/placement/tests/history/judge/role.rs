@@ -140,7 +140,7 @@ pub(super) fn judge(
     Ok(want - places)
 }
 
-/// Whoever is kept is no earlier in the order than whoever is surplus; but a pair is not ended for growth that waits for its end.
+/// A kept member comes no earlier in the order than a surplus one; but a pair is not ended for growth that waits for its end.
 fn growth_waits_for_a_move(decision: &Decision) -> bool {
     let refusal = decision.refusal.as_ref().map(|refusal| &refusal.kind);
     matches!(refusal, Some(RefusalKind::Quota { moving: 1.., .. }))
