@@ -146,7 +146,6 @@ impl Service for Providers {
         &self,
         (observed, cluster): (&Observed<'_>, &Cluster),
         entry: &Auth,
-        _: &Problem,
     ) -> Result<(), Error> {
         let sources = self.sources();
         match sources.read_kept(cluster, entry).await {

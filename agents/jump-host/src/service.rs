@@ -13,8 +13,7 @@ use http::uri::Authority;
 use kit::{
     placement::{ClusterId, Member},
     service::{
-        Applied, Error, Identity, Objects, Observed, Probe, Problem, Rendered, Scope, Service, Stores,
-        Watches,
+        Applied, Error, Identity, Objects, Observed, Probe, Rendered, Scope, Service, Stores, Watches,
     },
 };
 use kube::Client;
@@ -202,12 +201,7 @@ impl Service for JumpHosts {
         }
     }
 
-    async fn revoke(
-        &self,
-        (_, cluster): (&Observed<'_>, &Cluster),
-        entry: &JumpHost,
-        _: &Problem,
-    ) -> Result<(), Error> {
+    async fn revoke(&self, (_, cluster): (&Observed<'_>, &Cluster), entry: &JumpHost) -> Result<(), Error> {
         revocation::revoke(&self.client, cluster, entry).await
     }
 

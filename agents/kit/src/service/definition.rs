@@ -9,7 +9,6 @@ use super::{
     objects::{Applied, Objects},
     observed::Observed,
     outcome::{Drain, Probe, Rendered},
-    problem::Problem,
 };
 
 /// A cluster whose spec was parsed, and the members that its instances connect to.
@@ -104,9 +103,8 @@ pub trait Service: Send + Sync + 'static {
         &self,
         (observed, cluster): (&Observed<'_>, &Cluster),
         entry: &Self::Entry,
-        why: &Problem,
     ) -> impl Future<Output = Result<(), Error>> + Send {
-        let _ = (observed, cluster, entry, why);
+        let _ = (observed, cluster, entry);
         std::future::ready(Ok(()))
     }
 

@@ -224,7 +224,12 @@ async fn serve<S: Service>(
     let rendered = instances::render(context, scope, entries, prepared);
     let exposed = instances::expose(context, observed, rendered, &mut pruned.errors).await;
     // A pass with a refused entry is repeated in any case.
-    let _revoked = revocation::revoke(context, (observed, cluster), refused(entries, &exposed)).await;
+    let _revoked = revocation::revoke(
+        context,
+        (observed, cluster),
+        refused(entries, &exposed).map(|(entry, _)| entry),
+    )
+    .await;
     if observed.is_deleting() {
         let deleted = delete_refused(context, observed, entries, &exposed).await;
         pruned.extend(deleted);

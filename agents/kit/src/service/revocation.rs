@@ -3,17 +3,17 @@
 use api::Cluster;
 use futures::future::join_all;
 
-use super::{context::Context, definition::Service, observed::Observed, problem::Problem};
+use super::{context::Context, definition::Service, observed::Observed};
 
 /// Has the service take away what refused entries no longer give. A failure holds up no other entry. Returns whether everything was
 /// taken away; where it was not, the pass has to be repeated.
 pub(super) async fn revoke<'a, S: Service>(
     context: &Context<S>,
     (observed, cluster): (&Observed<'_>, &Cluster),
-    refused: impl Iterator<Item = (&'a S::Entry, &'a Problem)>,
+    refused: impl Iterator<Item = &'a S::Entry>,
 ) -> bool {
-    let revoking = refused.map(async |(entry, why)| {
-        let revoked = context.service.revoke((observed, cluster), entry, why).await;
+    let revoking = refused.map(async |entry| {
+        let revoked = context.service.revoke((observed, cluster), entry).await;
         if let Err(error) = &revoked {
             let error = error as &dyn std::error::Error;
             tracing::warn!(

@@ -75,7 +75,7 @@ async fn apply_with_last_members<S: Service>(
     let _revoked = revocation::revoke(
         context,
         (observed, cluster),
-        instances::refused(entries, &exposed),
+        instances::refused(entries, &exposed).map(|(entry, _)| entry),
     )
     .await;
     if instances::may_run(context, &exposed) {
@@ -139,8 +139,7 @@ pub(super) async fn restrict<S: Service>(
         PROGRESSING,
         "the scheduler has not accepted the size of the spec yet",
     );
-    let refused = entries.iter().map(|entry| (entry, &waiting));
-    let is_revoked = revocation::revoke(context, (observed, cluster), refused).await;
+    let is_revoked = revocation::revoke(context, (observed, cluster), entries.iter()).await;
     let finding = report::summary(S::IDENTITY, &pruned.refused).or_else(|| {
         // Of a spec that waits nothing else is reported than deletions that are refused.
         let condition = observed.condition()?;
