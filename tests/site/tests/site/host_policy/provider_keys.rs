@@ -1,0 +1,102 @@
+//! The policy on what the Dex agent keeps of identity providers: the accounts of this test may do everything else.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use super::{labels::account, site};
+use crate::fixtures::PATIENCE;
+
+const KEYS: &str = "auth-shop.keys";
+
+fn secret(name: &str) -> Secret {
+    let object = json!({
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "sip"}},
+        "data": {"ca.key": "QQ==", "tls.crt": "QQ=="},
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+fn secrets(client: &Client) -> Api<Secret> {
+    Api::namespaced(client.clone(), "other")
+}
+
+async fn created(api: &Api<Secret>, name: &str, dry_run: bool) -> Result<(), String> {
+    let params = PostParams {
+        dry_run,
+        ..PostParams::default()
+    };
+    refusal(api.create(&params, &secret(name)).await)
+}
+
+async fn patched(api: &Api<Secret>, patch: &Value) -> Result<(), String> {
+    refusal(
+        api.patch(KEYS, &PatchParams::default(), &Patch::Merge(patch))
+            .await,
+    )
+}
+
+fn refusal(answer: kube::Result<Secret>) -> Result<(), String> {
+    match answer {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 403 => Err(status.message.clone()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn only_the_dex_agent_fills_the_keys_of_a_provider() {
+    let site = site().await;
+    let agent = secrets(&account(&site, ("sip-system", "sip-dex-agent")).await);
+    let others = secrets(&account(&site, ("other", "tenant")).await);
+    let enforced = async {
+        let mut pace = tokio::time::interval(std::time::Duration::from_millis(50));
+        while created(&others, KEYS, true).await.is_ok() {
+            pace.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, enforced).await.unwrap();
+
+    // Whoever is first under the name would choose the CA of everybody who logs in.
+    let refused = created(&others, KEYS, false).await.unwrap_err();
+    assert!(
+        refused.contains("Secret other/auth-shop.keys: only the Dex agent creates"),
+        "{refused}"
+    );
+    for name in ["auth-shop", "auth-shop.tls", "shop.keys", "auth-shop.keys2"] {
+        assert_eq!(created(&others, name, false).await, Ok(()), "{name}");
+    }
+    assert_eq!(created(&agent, KEYS, false).await, Ok(()));
+
+    let passes = [
+        json!({"metadata": {"annotations": {"note": "of a backup"}}}),
+        json!({"data": {"tls.crt": null}}),
+    ];
+    let refused = [
+        json!({"data": {"ca.key": "Qg=="}}),
+        json!({"stringData": {"ca.key": "B"}}),
+        json!({"data": {"tls.crt": "QQ=="}}),
+        json!({"data": {"storage-password": "Qg=="}}),
+        json!({"metadata": {"labels": {"app.kubernetes.io/part-of": null}}}),
+    ];
+    for patch in &passes {
+        assert_eq!(patched(&others, patch).await, Ok(()), "{patch}");
+    }
+    for patch in &refused {
+        let message = patched(&others, patch).await.expect_err(&patch.to_string());
+        assert!(
+            message.contains("remove a key to have the agent make it anew"),
+            "{message}"
+        );
+    }
+    for patch in &refused {
+        assert_eq!(patched(&agent, patch).await, Ok(()), "{patch}");
+    }
+    others
+        .delete(KEYS, &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
+}
