@@ -267,7 +267,8 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::SecretMissing,
-        "A Secret that the entry names does not exist or lacks a key. What runs is left as it is.",
+        "A Secret that the entry names does not exist or lacks a key. What runs is left as it is; only the users of `staticPasswords` are \
+         removed from the provider.",
     ),
     stalls(
         Reason::SecretInvalid,
@@ -291,7 +292,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::ConfigurationInvalid,
-        "The configuration of Dex that was made is not read back as it was meant: an error of the agent. What runs is left as it is.",
+        "The agent wrote a configuration that Dex would read differently: report this error of the agent. What runs is left as it is.",
     ),
     no(
         Reason::IssuerConflict,

@@ -106,8 +106,8 @@ pub struct SecretKeySpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectorSpec {
-    /// Unique id of the connector, and part of the address to which an upstream provider redirects users
-    /// (`ISSUER/callback`): at most 63 lowercase letters, digits and '-'.
+    /// Unique id of the connector: at most 63 lowercase letters, digits and '-'. An upstream provider redirects users to `ISSUER/callback`,
+    /// whatever the id is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// As people see it. Default: its id.
@@ -279,10 +279,10 @@ pub struct OidcClientSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExpirySpec {
-    /// How long a signing key is used, such as `6h`. Default: `6h`.
+    /// How long a signing key is used: `10m` to `720h`. Default: `6h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signing_keys: Option<String>,
-    /// How long an ID token is valid, such as `24h`. Default: `24h`.
+    /// How long an ID token is valid: `1m` to `168h`, and at most 100 times `signingKeys`. Default: `24h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_tokens: Option<String>,
 }

@@ -3,9 +3,13 @@
 mod makefile;
 mod tests;
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::{LazyLock, OnceLock},
+};
 
-use cargo_metadata::{MetadataCommand, Package, Target};
+use cargo_metadata::{MetadataCommand, Package};
 
 use crate::repository::{assert_none, files_ending, root, text};
 use makefile::Proof;
@@ -15,8 +19,25 @@ use tests::Tests;
 #[derive(Debug)]
 struct Tested {
     package: String,
-    targets: Vec<(Kind, PathBuf)>,
+    targets: Vec<Target>,
 }
+
+/// A target with its tests.
+#[derive(Debug)]
+struct Target {
+    kind: Kind,
+    root: PathBuf,
+    tests: OnceLock<Tests>,
+}
+
+impl Target {
+    fn tests(&self) -> &Tests {
+        self.tests.get_or_init(|| Tests::read(&self.root))
+    }
+}
+
+/// Parsed once for all tests of this module: sources of the whole workspace.
+static PACKAGES: LazyLock<Vec<Tested>> = LazyLock::new(packages);
 
 /// A target, as the command line selects it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +54,7 @@ fn every_test_filter_of_the_makefile_matches_a_test() {
     let filtered = proofs.iter().filter(|proof| !proof.filters.is_empty());
     assert!(filtered.count() > 5, "the proofs are not found: {proofs:#?}");
 
-    assert_none(&faults(&proofs, &packages()));
+    assert_none(&faults(&proofs, &PACKAGES));
 }
 
 /// The Makefile lets few of them run at once, by the names of their modules.
@@ -67,7 +88,7 @@ fn packages() -> Vec<Tested> {
         .other_options(["--offline".to_owned()])
         .exec()
         .expect("cargo describes the workspace");
-    let target = |target: Target| {
+    let target = |target: cargo_metadata::Target| {
         let kind = if target.is_test() {
             Kind::Test(target.name)
         } else if target.is_lib() {
@@ -75,7 +96,11 @@ fn packages() -> Vec<Tested> {
         } else {
             Kind::Other
         };
-        target.test.then_some((kind, target.src_path.into()))
+        target.test.then(|| Target {
+            kind,
+            root: target.src_path.into(),
+            tests: OnceLock::new(),
+        })
     };
     let tested = |package: Package| Tested {
         package: package.name.to_string(),
@@ -89,37 +114,33 @@ fn faults(proofs: &[Proof], packages: &[Tested]) -> Vec<String> {
     let mut findings = Vec::new();
     for proof in proofs {
         let place = format!("Makefile:{}", proof.line);
-        let mut tests = Tests::default();
+        let mut tests: Vec<&Tests> = Vec::new();
         for name in &proof.packages {
             let Some(tested) = packages.iter().find(|tested| tested.package == *name) else {
                 findings.push(format!("{place}: there is no package {name}"));
                 continue;
             };
-            let selected = |kind: &Kind| match (&proof.test, proof.library) {
-                (Some(test), _) => *kind == Kind::Test(test.clone()),
-                (None, true) => *kind == Kind::Library,
+            let selected = |target: &&Target| match (&proof.test, proof.library) {
+                (Some(test), _) => target.kind == Kind::Test(test.clone()),
+                (None, true) => target.kind == Kind::Library,
                 (None, false) => true,
             };
-            let roots: Vec<&PathBuf> = tested
-                .targets
-                .iter()
-                .filter_map(|(kind, path)| selected(kind).then_some(path))
-                .collect();
-            if roots.is_empty() {
+            let targets: Vec<&Target> = tested.targets.iter().filter(selected).collect();
+            if targets.is_empty() {
                 findings.push(format!("{place}: {name} has no such target: {:?}", proof.test));
             }
-            for root in roots {
-                tests.read(root);
-            }
+            tests.extend(targets.into_iter().map(Target::tests));
         }
         if proof.packages.is_empty() {
             findings.push(format!("{place}: no package is named"));
-        } else if tests.names.is_empty() {
+        } else if tests.iter().all(|tests| tests.names.is_empty()) {
             findings.push(format!("{place}: there are no tests"));
         }
-        let unmatched = proof.filters.iter().filter(|filter| !tests.is_matched(filter));
+        let unmatched = proof.filters.iter();
+        let unmatched = unmatched.filter(|filter| !tests.iter().any(|tests| tests.is_matched(filter)));
         findings.extend(unmatched.map(|filter| format!("{place}: {filter} matches no test")));
-        let unread = proof.variables.iter().filter(|name| !tests.reads(name));
+        let unread = proof.variables.iter();
+        let unread = unread.filter(|name| !tests.iter().any(|tests| tests.reads(name)));
         findings.extend(unread.map(|name| format!("{place}: no test reads {name}")));
     }
     findings
@@ -127,8 +148,7 @@ fn faults(proofs: &[Proof], packages: &[Tested]) -> Vec<String> {
 
 #[test]
 fn a_filter_or_variable_that_no_test_has_is_found() {
-    let packages = packages();
-    let find = |text: &str| faults(&makefile::proofs(text), &packages);
+    let find = |text: &str| faults(&makefile::proofs(text), &PACKAGES);
     let good = "soak:\n\t$(call step,two sites,SOAK_TWO_SITES=$${SOAK_TWO_SITES:-200} \\\n\
                 \t    $(PROOF) --package sip-site-tests --test site two_sites -- --nocapture)\n\
                 \t$(call step,keys,$(PROOF) --package sip-render --lib jump_host::tests::hostile -- --nocapture)\n\

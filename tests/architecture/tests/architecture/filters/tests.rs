@@ -10,20 +10,22 @@ use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens as _;
 use syn::{Attribute, Expr, ExprLit, Item, ItemMod, Lit, Meta};
 
-/// The tests of some targets.
+/// The tests of a target.
 #[derive(Debug, Default)]
 pub(super) struct Tests {
     /// Module path and function.
     pub(super) names: BTreeSet<String>,
-    /// Texts of all their sources.
+    /// Texts of all its sources.
     texts: Vec<String>,
 }
 
 impl Tests {
-    /// Adds the tests of a target, from its root file.
-    pub(super) fn read(&mut self, root: &Path) {
+    /// Of the target with this root file.
+    pub(super) fn read(root: &Path) -> Self {
+        let mut tests = Self::default();
         let directory = root.parent().expect("a file is in a directory");
-        self.file(root, directory, "");
+        tests.file(root, directory, "");
+        tests
     }
 
     /// Whether libtest runs a test for this filter.
@@ -160,8 +162,7 @@ fn tests_are_named_by_modules_and_functions() {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, text).unwrap();
     }
-    let mut tests = Tests::default();
-    tests.read(&folder.path().join("main.rs"));
+    let tests = Tests::read(&folder.path().join("main.rs"));
 
     let names: Vec<&str> = tests.names.iter().map(String::as_str).collect();
     assert_eq!(
