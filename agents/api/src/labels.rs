@@ -24,6 +24,9 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY`].
 pub const MANAGED_BY_SIP: &str = "sip";
 
+/// On a child of a SIPCluster, but not on its pods: the tag of its image, where a label can have it.
+pub const VERSION: &str = "app.kubernetes.io/version";
+
 /// Value of [`PART_OF`].
 pub const PART_OF_SIP: &str = "sip";
 /// Value of [`COMPONENT`] on a load balancer.

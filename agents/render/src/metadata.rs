@@ -81,6 +81,8 @@ impl<'a> Instance<'a> {
     pub fn metadata(&self) -> ObjectMeta {
         let mut on_object = self.labels();
         on_object.insert(labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_SIP.to_owned());
+        let version = self.entry.image().version();
+        on_object.extend(version.map(|version| (labels::VERSION.to_owned(), version.as_str().to_owned())));
         ObjectMeta {
             name: Some(self.name().to_owned()),
             namespace: Some(self.cluster.namespace().to_owned()),

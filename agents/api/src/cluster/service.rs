@@ -112,6 +112,19 @@ impl FromStr for Image {
     }
 }
 
+impl Image {
+    /// Its tag, if it is one that a label can have: an image named by its digest alone has none.
+    #[must_use]
+    pub fn version(&self) -> Option<LabelValue> {
+        let (name, _) = self.0.split_once('@').unwrap_or((&self.0, ""));
+        // A colon before the last slash is that of a registry's port.
+        let (_, last) = name.rsplit_once('/').unwrap_or(("", name));
+        let (_, tag) = last.split_once(':')?;
+        let version: LabelValue = tag.parse().ok()?;
+        (!tag.is_empty()).then_some(version)
+    }
+}
+
 /// The text is not the name of an image.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("must not be empty, nor contain white space or control characters")]

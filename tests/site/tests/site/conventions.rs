@@ -59,7 +59,7 @@ fn events_on_a_host_tell_its_life_and_name_the_cluster() {
         assert!(listed.contains("shop"), "{listed}");
         let waited = ["wait", "--for=condition=Ready", "sipcluster/shop", "-n", SCENARIO];
         stage.kubectl(&waited).await;
-        let managed = "app.kubernetes.io/managed-by=sip";
+        let managed = "app.kubernetes.io/managed-by=sip,app.kubernetes.io/version";
         let children = [
             "get",
             "deployments,services,configmaps,networkpolicies",

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use crate::fixtures::{faults, of_kind, parse, sample, sample_with, samples};
-use crate::{Balance, Cluster, NetworkId, SIPCluster};
+use crate::{Balance, Cluster, Image, LabelValue, NetworkId, SIPCluster};
 
 #[test]
 fn the_sample_is_read_in_full() {
@@ -270,4 +270,24 @@ fn a_cluster_serves_what_its_annotation_names_or_its_namesake() {
     assert_eq!(parse(object.clone()).unwrap().cluster_api_name(), "shop");
     object["metadata"]["annotations"] = json!({"sip.airshipit.org/cluster-api-cluster": "capi/shop-prod"});
     assert_eq!(parse(object).unwrap().cluster_api_name(), "shop-prod");
+}
+
+#[test]
+fn the_version_of_an_image_is_its_tag() {
+    let long = format!("haproxy:{}", "1".repeat(64));
+    for (image, version) in [
+        ("haproxy:3.2.1", Some("3.2.1")),
+        ("registry.example:5000/library/haproxy:3.2", Some("3.2")),
+        ("haproxy:3.2@sha256:abc", Some("3.2")),
+        ("registry.example:5000/haproxy", None),
+        ("haproxy@sha256:abc", None),
+        ("haproxy:", None),
+        ("haproxy:_3", None),
+        ("haproxy:3:2", None),
+        (&long, None),
+    ] {
+        let image: Image = image.parse().unwrap();
+        let found = image.version();
+        assert_eq!(found.as_ref().map(LabelValue::as_str), version, "{image}");
+    }
 }
