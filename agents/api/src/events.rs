@@ -76,9 +76,9 @@ reasons! {
     Replacing: Normal on Cluster, "Hosts are claimed in the place of others; the note names both.";
     Releasing: Normal on Cluster, "Hosts are to be released; the note states why, and what a person or Cluster API has to do first.";
     UnableToApplyLabels: Warning on Cluster, "The API server refuses to write a BareMetalHost.";
-    MachineNotAsked: Warning on Cluster, "The Machine on a surplus host cannot be read or annotated, so that Cluster API may delete the Machine of another host.";
+    MachineNotAnnotated: Warning on Cluster, "The Machine on a surplus host cannot be read or annotated, so that Cluster API may delete the Machine of another host.";
     NodeDeleted: Normal on Cluster, "The Node of a host that leaves was deleted in the tenant's cluster, after it was drained or the time for that was over.";
-    NodeLeft: Warning on Cluster, "A host is released although its Node in the tenant's cluster was not drained and deleted: the time for that was over, or the tenant's API server refuses it.";
+    NodeNotDrained: Warning on Cluster, "A host is released although its Node in the tenant's cluster was not drained and deleted: the time for that was over, or the tenant's API server refuses it.";
     ReplicasSet: Normal on Cluster, "The replicas of an object of Cluster API that the spec names were set; the note names it, both numbers and the role.";
     ReplicasNotSet: Warning on Cluster, "The replicas of such an object cannot be set: `ClusterAPISynced` is `False` with a reason other than `Waiting`; the note is its message.";
     HostNamespaceDropped: Warning on Cluster, "The site's configuration lacks a host namespace in which the cluster holds hosts. The cluster agent does not start.";
@@ -87,7 +87,7 @@ reasons! {
     Adopted: Normal on Host, "The annotation `sip.airshipit.org/cluster-api-cluster` of a labelled host was set as on its SIPCluster, such as on a host that Airship SIP labelled.";
     Relabeled: Normal on Host, "Somebody changed the labels; they are put back.";
     Released: Normal on Host, "The labels of the SIPCluster are removed.";
-    InvalidHost: Warning on Host, "Annotations, labels or network data of the host cannot be used, its consumer belongs to no cluster that holds it, or its BMC reports a fault; the note has each.";
+    InvalidHost: Warning on Host, "Annotations, labels or network data of the host cannot be used, it has a consumer that belongs to no cluster that holds it, or its BMC reports a fault; the note has each.";
     PowerChanged: Normal on Power, "A user of a jump host has changed the power state; the note names the key, the pod and the action.";
     PowerChangeFailed: Warning on Power, "The same, and it has failed; the note states why.";
 }

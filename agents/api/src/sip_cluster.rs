@@ -109,7 +109,7 @@ pub struct NodeCount {
     /// Hosts in use. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<i64>,
-    /// Spare hosts for upgrades. Default: 0.
+    /// Further hosts as spares for upgrades: the role gets `active` + `standby` hosts, all claimed and labelled. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standby: Option<i64>,
 }
@@ -124,7 +124,7 @@ pub struct Services {
     /// Load balancers in front of the workers, a range of ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_worker: Option<Vec<LoadBalancerWorkerSpec>>,
-    /// ssh entries to the cluster's nodes.
+    /// Jump hosts: ssh access to the cluster's nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jump_host: Option<Vec<JumpHostSpec>>,
     /// OIDC identity providers.
@@ -156,7 +156,7 @@ pub struct LoadBalancerControlPlaneSpec {
     /// Container image with HAProxy 2.2 or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Labels of the site's nodes that may run the pods.
+    /// nodeSelector of the pods: nodes of the site's cluster that run them have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
     /// `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
@@ -206,7 +206,7 @@ pub struct LoadBalancerWorkerSpec {
     /// Container image with HAProxy 2.2 or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Labels of the site's nodes that may run the pods.
+    /// nodeSelector of the pods: nodes of the site's cluster that run them have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
     /// `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
@@ -275,7 +275,7 @@ pub struct JumpHostSpec {
     /// Container image with sshd of OpenSSH 7.6 or later, a shell, and the user `ubuntu` with uid 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Labels of the site's nodes that may run the pods.
+    /// nodeSelector of the pods: nodes of the site's cluster that run them have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
     /// `id` of the network, in the hosts' networkData, whose address ssh connects to.
@@ -325,8 +325,8 @@ pub struct JumpHostSpec {
         skip_serializing_if = "Option::is_none"
     )]
     pub node_ssh_private_keys: Option<String>,
-    /// Secret in the SIPCluster's namespace with a kubeconfig under the key `value`, as Cluster API writes it: used by
-    /// `kubectl` on the jump host, and by the cluster agent to read and drain Nodes, unless an identity provider names one.
+    /// Secret in the SIPCluster's namespace with a kubeconfig under the key `value`, as Cluster API writes it. `kubectl` on the
+    /// jump host uses it. The cluster agent also reads and drains Nodes with it if no entry of `auth` has a `kubeconfigSecret`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret: Option<String>,
 }

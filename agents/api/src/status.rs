@@ -29,7 +29,7 @@ pub struct SIPClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["service"]))]
     pub applied: Vec<Applied>,
-    /// Up to which revision no pod of any load balancer routes to hosts that the cluster releases.
+    /// Confirmation by the load-balancer agent that no pod of any load balancer routes to released hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained: Option<Drained>,
     /// Where the cluster's services are reached.
@@ -185,7 +185,8 @@ pub struct Drained {
     /// Epoch of the placement.
     #[schemars(with = "i64", range(min = 0))]
     pub epoch: u64,
-    /// Revision of the newest claim or release in the placement, not the placement's own: no pod routes to a member that was released up to it.
+    /// No pod routes to a member in state `Releasing` whose `revision` is this one or lower. It is compared with
+    /// `placement.members[].revision`, and not with `placement.revision`.
     #[schemars(with = "i64", range(min = 0))]
     pub revision: u64,
 }
@@ -270,10 +271,10 @@ pub struct Endpoint {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
-    /// Of the role `ControlPlane`.
+    /// Members of the role `ControlPlane`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<String>,
-    /// Of every other role together.
+    /// Members of all other roles together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<String>,
 }

@@ -120,7 +120,7 @@ pub fn renewed(
     let (authority, bundle) = match given {
         Some(given) => {
             if ends(&given.pair.certificate).is_none_or(|end| end <= now) {
-                return Err(Error::Given("tls.crt must be a certificate that has not ended"));
+                return Err(Error::Given("tls.crt must be a certificate that has not expired"));
             }
             let bundle = given.root.as_ref().unwrap_or(&given.pair.certificate);
             (given.pair.clone(), bundle.clone())

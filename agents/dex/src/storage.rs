@@ -70,7 +70,7 @@ const SIGNING_KEYS: &str = "openid-connect-keys";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file of the options cannot be read.
-    #[error("read {path}")]
+    #[error("cannot read {path}")]
     File {
         /// The file.
         path: PathBuf,
@@ -238,9 +238,16 @@ impl Store {
                         ready();
                         is_ready = true;
                     }
+                    Err(error @ Error::Release(_)) => {
+                        let error = runtime::error_chain::chain(&error);
+                        tracing::warn!(error, "the storage does not keep providers apart; checked again");
+                    }
                     Err(error) => {
                         let error = runtime::error_chain::chain(&error);
-                        tracing::warn!(error, "the storage does not separate providers; requeued");
+                        tracing::warn!(
+                            error,
+                            "whether the storage keeps providers apart is not known; checked again"
+                        );
                     }
                 }
             }

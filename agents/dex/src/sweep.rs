@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_mins(10);
 enum Error {
     #[error(transparent)]
     Storage(#[from] storage::Error),
-    #[error("list what there is on the API server")]
+    #[error("cannot list SIPClusters, Services or Secrets")]
     Kubernetes(#[from] kube::Error),
 }
 

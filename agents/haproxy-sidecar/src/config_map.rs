@@ -115,7 +115,7 @@ mod tests {
             (&[("else", "global\n")], "no key haproxy.cfg"),
             (
                 &[(CONFIG_FILE, "global\n"), (MEMBERSHIP_FILE, "{}")],
-                "membership.json cannot be used: it is not of its form: missing field",
+                "membership.json cannot be used: it is not JSON of the expected schema: missing field",
             ),
         ];
         for (data, why) in broken {

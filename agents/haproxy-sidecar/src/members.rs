@@ -14,7 +14,7 @@ use crate::wanted::hex;
 #[non_exhaustive]
 pub enum Error {
     /// They are not of their form.
-    #[error("it is not of its form")]
+    #[error("it is not JSON of the expected schema")]
     Form(#[source] serde_json::Error),
     /// A value would be more than one word of a command.
     #[error("{field}: {value:?} is not a word of letters, digits and {allowed}")]

@@ -18,7 +18,7 @@ pub enum Error {
     #[error("it has no column `{0}`")]
     Column(&'static str),
     /// A row does not match the columns.
-    #[error("a row is not of its form")]
+    #[error("a row does not have the columns of the table")]
     Row(#[source] csv::Error),
 }
 

@@ -81,7 +81,8 @@ struct File {
     scheduler: SchedulerSection,
     /// Namespaces with `BareMetalHost`s and the Secrets of their networkData. Each needs the kustomization `deploy/agents/host-namespace`.
     host_namespaces: BTreeSet<String>,
-    /// Sections of `spec.services` that no agent of this site serves. A `SIPCluster` with one of them becomes `Ready` without it, and the
+    /// Services that no agent of this site provides; `loadBalancer` means the sections `loadBalancerControlPlane` and `loadBalancerWorker` of
+    /// `spec.services`. A `SIPCluster` with one of them becomes `Ready` without it, and the
     /// condition `ServicesSkipped` names it.
     #[serde(default)]
     not_installed: BTreeSet<Section>,

@@ -296,7 +296,7 @@ impl Leadership {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 lease = self.place(),
-                "others wait until the Lease ends by itself"
+                "the Lease could not be released: no other replica acts before it expires"
             );
         }
     }

@@ -99,7 +99,7 @@ pub enum Error {
         source: NameError,
     },
     /// An agent of a site that has no authority here.
-    #[error("there is no CA of site `{site}`, so it can have no agents")]
+    #[error("site `{site}` has no usable CA certificate in --tls-site-ca-dir, so its agents are refused")]
     NoAuthority {
         /// The site.
         site: Name,

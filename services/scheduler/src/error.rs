@@ -134,7 +134,7 @@ pub enum Error {
         found: usize,
     },
     /// A report was not decoded.
-    #[error("a message may have at most {most} {what}: send them in chunks of at most 1,000")]
+    #[error("a message may have at most {most} {what}: divide it into several messages")]
     TooMany {
         /// What it has too many of.
         what: &'static str,

@@ -60,7 +60,7 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Two files for one site.
-    #[error("site {site} has two policies")]
+    #[error("--site-policy names site {site} twice")]
     Twice {
         /// Site.
         site: String,

@@ -181,7 +181,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     yes(
         Reason::PowerServiceUnavailable,
         "ssh works, and the command `host` does not or soon will not: the agent does not serve PowerService, has no CA for it, or its \
-         certificate is one that jump hosts refuse or that ends soon. The message says which.",
+         certificate is one that jump hosts refuse or that expires soon. The message says which.",
     ),
     yes(
         Reason::BmcUnreachable,
@@ -210,7 +210,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::HostKeyInvalid,
-        "A host key in the jump host's own Secret cannot be used. The agent changes none that is there.",
+        "A host key in the jump host's own Secret cannot be used. The agent creates missing keys and changes none that exists: correct this one.",
     ),
     stalls(
         Reason::PortConflict,
@@ -292,7 +292,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::ConfigurationInvalid,
-        "The agent wrote a configuration that Dex would read differently: report this error of the agent. What runs is left as it is.",
+        "The agent wrote a configuration that Dex would read differently: this is a bug of the agent, report it. What runs is left as it is.",
     ),
     no(
         Reason::IssuerConflict,
@@ -304,7 +304,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::IssuerUnreachable,
-        "The agent cannot fetch the discovery document from the published address with the published CA, or it names another issuer.",
+        "The agent cannot fetch the discovery document from the published address with the published CA, or the document names another issuer.",
     ),
     no(
         Reason::DirectoryUnreachable,

@@ -195,7 +195,7 @@ pub mod jump_host {
     pub const KEY_SECRET_INVALID: Reason = Reason::KeySecretInvalid;
     /// The Secret of `kubeconfigSecret` does not exist or has no kubeconfig.
     pub const KUBECONFIG_MISSING: Reason = Reason::KubeconfigMissing;
-    /// A host key in the jump host's own Secret cannot be used. The agent changes none that is there.
+    /// A host key in the jump host's own Secret cannot be used. The agent creates missing keys and changes none that exists: correct this one.
     pub const HOST_KEY_INVALID: Reason = Reason::HostKeyInvalid;
     /// `PowerService` is not served, or pods cannot verify it. The condition is True: ssh works.
     pub const POWER_SERVICE_UNAVAILABLE: Reason = Reason::PowerServiceUnavailable;

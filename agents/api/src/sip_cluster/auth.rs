@@ -20,7 +20,7 @@ pub struct AuthSpec {
     /// Container image with Dex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Labels of the site's nodes that may run the pods.
+    /// nodeSelector of the pods: nodes of the site's cluster that run them have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
     /// `id` of a network in the hosts' networkData. Required as in Airship SIP, without effect: a provider connects to no host.
@@ -85,7 +85,7 @@ pub struct AuthSpec {
     pub kubeconfig_secret: Option<String>,
     /// Users with a password of their own: key of a Secret with one line `EMAIL:BCRYPT` for each, with a cost of 10 to 16, as
     /// `htpasswd -nBC 12 EMAIL` writes them.
-    /// For emergencies; a remark in the condition names it.
+    /// For emergencies: while it is set, `AuthReady` says so, with the reason `StaticPasswords` if nothing else is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_passwords: Option<SecretKeySpec>,
 }

@@ -35,7 +35,9 @@ enum Gap {
     NoPolicy,
     #[error("there is no ValidatingAdmissionPolicyBinding {NAME}")]
     NoBinding,
-    #[error("ValidatingAdmissionPolicy {NAME} is not the one of this version in {0}")]
+    #[error(
+        "field {0} of ValidatingAdmissionPolicy {NAME} differs from that of this version: apply deploy/policies"
+    )]
     OtherPolicy(&'static str),
     #[error("ValidatingAdmissionPolicyBinding {NAME}: {0}")]
     OtherBinding(String),

@@ -133,7 +133,7 @@ async fn act_on_machine(
         let note = format!("annotation {DELETE} {what}: {}", refusal(error));
         outcomes
             .events
-            .push(Event::new(EventReason::MachineNotAsked, note));
+            .push(Event::new(EventReason::MachineNotAnnotated, note));
         outcomes.requeue_in(REFUSED);
     };
     match action {

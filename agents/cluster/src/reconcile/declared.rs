@@ -61,7 +61,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         .machines
         .values()
         .filter_map(|machine| match machine {
-            MachineLookup::Unreadable(why) => Some(Event::new(EventReason::MachineNotAsked, why)),
+            MachineLookup::Unreadable(why) => Some(Event::new(EventReason::MachineNotAnnotated, why)),
             MachineLookup::Found(_)
             | MachineLookup::Claim(_)
             | MachineLookup::Foreign(_)

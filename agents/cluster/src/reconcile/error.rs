@@ -7,7 +7,7 @@ use tonic::Status;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server did not do what was asked.
-    #[error("the API server: {action}")]
+    #[error("cannot {action} (API server)")]
     Kubernetes {
         /// What was tried.
         action: &'static str,

@@ -113,7 +113,10 @@ pub(super) fn plan(
                 }
                 Wait::Over(why) => {
                     let note = format!("{} is released though {why}", member.host());
-                    left.push((member.host().clone(), Event::new(EventReason::NodeLeft, note)));
+                    left.push((
+                        member.host().clone(),
+                        Event::new(EventReason::NodeNotDrained, note),
+                    ));
                 }
             }
             judged.action

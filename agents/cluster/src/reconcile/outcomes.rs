@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn a_node_is_left_with_the_release_of_its_host() {
         let host = |name: &str| HostId::new(key(name), format!("uid-{name}"));
-        let event = |name: &str| Event::new(EventReason::NodeLeft, name);
+        let event = |name: &str| Event::new(EventReason::NodeNotDrained, name);
         let nodes_left = ["h1", "h2"].map(|name| (host(name), event(name)));
         let mut outcomes = Outcomes::default();
         outcomes.released(&host("h2"), &nodes_left);

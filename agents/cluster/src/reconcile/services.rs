@@ -188,10 +188,10 @@ pub(super) fn readiness(
             None if overdue(since, now) => {
                 let limit = ANSWER_WITHIN.as_secs();
                 failing.push(format!(
-                    "{section}: NoAgent: no agent has answered this section within {limit} s"
+                    "{section}: NoAgent: no agent has set its condition within {limit} s"
                 ));
             }
-            None => progressing.push(format!("{section}: its agent has not answered yet")),
+            None => progressing.push(format!("{section}: its agent has not set its condition yet")),
         }
     }
     if !failing.is_empty() {

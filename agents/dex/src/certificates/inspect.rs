@@ -30,7 +30,7 @@ const LONGEST: usize = 8 * 1024;
 pub(crate) fn usable(certificate: &Certificate, now: SystemTime) -> Result<(), &'static str> {
     let Certificate { chain, key, bundle } = certificate;
     if ends(chain).is_none_or(|end| end <= now) {
-        return Err("tls.crt must be a certificate that has not ended");
+        return Err("tls.crt must be a certificate that has not expired");
     }
     // Of several certificates one may have ended.
     if ends(bundle).is_none() {

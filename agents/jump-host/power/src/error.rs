@@ -114,7 +114,7 @@ pub enum Error {
     },
     /// Another process has begun to serve.
     #[error(
-        "term {asked:?} is over: another replica serves, and does not know what became of an earlier call with this key; `host status` shows the host"
+        "term {asked:?} is over: another replica serves, and does not know the result of an earlier call with this idempotency key; `host status` shows the host"
     )]
     TermOver {
         /// As asked for.
@@ -133,7 +133,7 @@ pub enum Error {
     },
     /// The cluster released the host while the effect was waited for.
     #[error(
-        "{reset_type} was sent to host {host}, and its effect was not seen before the cluster no longer held the host"
+        "{reset_type} was sent to host {host}, but the cluster stopped holding the host before the effect was seen"
     )]
     NoLongerHeld {
         /// Namespace and name.

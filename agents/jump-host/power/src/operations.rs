@@ -169,7 +169,7 @@ impl Operations {
         }
         if known.keys().filter(|(of, _)| of == cluster).count() >= MOST {
             return Err(Error::TooManyActions {
-                what: format!("{MOST} actions of the cluster are remembered"),
+                what: format!("the limit of {MOST} recent or unfinished actions of the cluster is reached"),
                 again: KEPT,
             });
         }

@@ -66,7 +66,7 @@ pub enum ServeError {
     #[error("the certificate of PowerService cannot be used")]
     Certificate(#[from] certificate::Error),
     /// The descriptors for reflection.
-    #[error("the services of PowerService's port cannot be described")]
+    #[error("gRPC reflection of PowerService cannot be set up")]
     Reflection(#[from] tonic_reflection::server::Error),
     /// The server has failed.
     #[error("PowerService is no longer served")]

@@ -123,7 +123,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut process = Process::start_answering(name, version, &process, routes).await?;
     for error in account::prepare(&home, &directory) {
         let error = runtime::error_chain::chain(&error);
-        tracing::error!(error, "people get a directory that is not prepared");
+        tracing::error!(
+            error,
+            "a file in the home directory of the ssh user cannot be written; sshd starts without it"
+        );
     }
     let server = Server {
         program,
@@ -235,7 +238,9 @@ impl Server {
         }
         match self.environment.write(&self.home) {
             Ok(()) => options.extend(self.if_known(INSTEAD_OF_SET_ENV).await),
-            Err(error) => tracing::error!(%error, "sessions get no environment"),
+            Err(error) => {
+                tracing::error!(%error, "the environment file of the ssh user cannot be written: sessions start without its variables");
+            }
         }
         options
     }

@@ -11,7 +11,7 @@ use crate::{apply, scheduler};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server did not do what it was asked.
-    #[error("the API server: {action}")]
+    #[error("cannot {action} (API server)")]
     Kubernetes {
         /// What was tried.
         action: Cow<'static, str>,

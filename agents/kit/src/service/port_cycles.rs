@@ -53,7 +53,7 @@ pub(super) async fn free<'a>(
         let mut kept = without_ports(service, &ports.held);
         // The same object, and no other one of its name.
         kept.metadata.uid = own.uid();
-        tracing::info!(service = name, held = %ports.held, wanted = %ports.wanted, "its node ports are freed for an exchange");
+        tracing::info!(service = name, held = %ports.held, wanted = %ports.wanted, "removing node ports from the Service for a moment: it exchanges ports with another Service of the cluster");
         if let Err(error) = apply::apply(&site.client, site.identity.manager, &kept).await {
             refusal("free node ports of the Service", error)?;
         }

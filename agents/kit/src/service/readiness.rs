@@ -52,7 +52,7 @@ pub fn rollout(deployment: &Deployment) -> Option<Problem> {
         return None;
     }
     let of_before = if available >= wanted && surplus > 0 {
-        format!("; still running, of before: {surplus}")
+        format!("; old pods that still run: {surplus}")
     } else {
         String::new()
     };

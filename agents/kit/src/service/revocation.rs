@@ -20,7 +20,7 @@ pub(super) async fn revoke<'a, S: Service>(
                 namespace = cluster.namespace(),
                 name = S::common(entry).object_name().as_str(),
                 error,
-                "what a refused entry no longer gives was not taken away; requeued"
+                "rights that a refused entry of spec.services no longer grants could not be revoked; requeued"
             );
         }
         revoked.is_ok()

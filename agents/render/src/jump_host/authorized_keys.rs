@@ -31,7 +31,7 @@ pub enum Error {
     #[error(transparent)]
     Options(#[from] options::Error),
     /// An authority has none.
-    #[error("the key of an authority has no options")]
+    #[error("must have no options before the key: sshUserCA takes public keys only")]
     Authority,
 }
 

@@ -60,7 +60,7 @@ pub enum Error {
         what: String,
     },
     /// It makes too much.
-    #[error("what it makes has more than {OUTPUT} bytes")]
+    #[error("the configuration that it generates has more than {OUTPUT} bytes")]
     Output,
 }
 

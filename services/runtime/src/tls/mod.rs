@@ -168,7 +168,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// Which of two files counts is not said.
-    #[error("{} is not the only file with CA certificates of its site", path.display())]
+    #[error("{}: --tls-site-ca-dir has another file with CA certificates of this site; remove one", path.display())]
     TwoAuthorities {
         /// One of the files.
         path: PathBuf,

@@ -202,7 +202,7 @@ fn clip_host(host: &mut inventory::Host) -> Option<String> {
             .collect();
     }
     if host.labels.len() > LABELS {
-        clipped.push("it has more than 512 labels, and only SIP's and the first are used");
+        clipped.push("it has more than 512 labels: SIP's are used, then the others by key, 512 in all");
         let (sip, others): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut host.labels)
             .into_iter()
             .partition(|(key, _)| key.starts_with(SIP));

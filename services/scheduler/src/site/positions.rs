@@ -228,7 +228,8 @@ impl Positions {
         permit: Permit,
     ) -> Result<Commit, TooLarge> {
         let why = format!(
-            "{who} {shown}, and the ledger has issued epoch {} and revisions up to {}: new revisions are above both",
+            "{who} position {shown} (epoch.revision), and this ledger has issued only epoch {} and revisions up to {}, as after a loss or \
+             a restore: new revisions are above both",
             self.history().epoch(),
             self.known()
         );

@@ -267,7 +267,7 @@ impl Backend for Elected {
         if let Err(error) = timed(FAREWELL, "give the lease back", client.lease_revoke(lease)).await {
             tracing::warn!(
                 error = error.chain(),
-                "others wait until the lease ends by itself"
+                "the lease could not be released: no other replica leads before it expires"
             );
         }
     }

@@ -40,7 +40,7 @@ pub enum Command {
         #[command(subcommand)]
         action: Site,
     },
-    /// Release a host whose labels name a SIPCluster that does not exist, or that the ledger holds for one; for operators only
+    /// Release a host of a SIPCluster that does not exist: its labels name that SIPCluster, or the ledger holds the host for it; for operators only
     #[command(after_help = help::OVERRIDE_HELP)]
     ReleaseOrphan(ReleaseOrphan),
     /// Exclude a host, or all hosts of a domain, from new claims; members stay

@@ -63,7 +63,10 @@ async fn hosts_are_labelled_after_load_balancers_and_never_in_use() {
         "{claimed:?}"
     );
     let progress = stage.condition_is(&shop, "Ready", "False", "Progressing").await;
-    assert!(progress.contains("its agent has not answered yet"), "{progress}");
+    assert!(
+        progress.contains("its agent has not set its condition yet"),
+        "{progress}"
+    );
 
     // Somebody uses one of them before it is handed over.
     let used = &claimed[0].name;

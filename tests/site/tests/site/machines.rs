@@ -256,7 +256,7 @@ async fn a_machine_that_changes_meanwhile_is_marked_quietly() {
     let events = stage
         .kubectl(&["get", "events", "-n", TENANT, "-o", "jsonpath={.items[*].reason}"])
         .await;
-    assert!(!events.contains("MachineNotAsked"), "{events}");
+    assert!(!events.contains("MachineNotAnnotated"), "{events}");
 }
 
 /// Every Machine that the agent has written was named by the status before, and was not written twice for one change.

@@ -12,10 +12,12 @@ pub enum Unreadable {
     #[error("it cannot be written as JSON")]
     Written(serde_json::Error),
     /// The text is not a configuration.
-    #[error("what is written of it is not read back (column {})", .0.column())]
+    #[error("the Dex configuration that the agent wrote cannot be parsed (column {}): report this bug of the agent", .0.column())]
     Read(serde_json::Error),
     /// The text is another configuration.
-    #[error("what is written of it is read back as another configuration")]
+    #[error(
+        "the Dex configuration that the agent wrote parses to different values: report this bug of the agent"
+    )]
     Different,
 }
 

@@ -124,7 +124,7 @@ fn template_errors_name_their_line() {
         ),
         (
             "{% for a in range(50000) %}12345678901234567890{% endfor %}",
-            "what it makes has more than 900000 bytes",
+            "the configuration that it generates has more than 900000 bytes",
         ),
         (&"#".repeat(MOST + 1), "it has 65537 bytes, and may have 65536"),
     ] {
