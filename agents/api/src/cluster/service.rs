@@ -119,9 +119,8 @@ impl Image {
         let (name, _) = self.0.split_once('@').unwrap_or((&self.0, ""));
         // A colon before the last slash is that of a registry's port.
         let (_, last) = name.rsplit_once('/').unwrap_or(("", name));
-        let (_, tag) = last.split_once(':')?;
-        let version: LabelValue = tag.parse().ok()?;
-        (!tag.is_empty()).then_some(version)
+        let (_, tag) = last.split_once(':').filter(|(_, tag)| !tag.is_empty())?;
+        tag.parse().ok()
     }
 }
 

@@ -8,8 +8,7 @@ use kube::{
 use sandbox::{sip_clusters, site::Site};
 use serde_json::{Value, json};
 
-use super::{labels::account, site};
-use crate::fixtures::PATIENCE;
+use super::{labels::account, refusal, site, until_refused};
 
 const CLUSTER_AGENT: &str = "sip-cluster-agent";
 const SERVICE_AGENTS: [(&str, &str, &str); 3] = [
@@ -83,26 +82,7 @@ async fn outcome(api: &Api<DynamicObject>, name: &str, status: bool, patch: &Val
     } else {
         api.patch(name, &params, &patch).await
     };
-    match patched {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 403 => Err(status.message.clone()),
-        Err(error) => panic!("{error}"),
-    }
-}
-
-/// Waits until the API server enforces the policies: it loads what was written a moment ago.
-async fn until_refused(api: &Api<DynamicObject>, name: &str, patch: &Value) {
-    let params = PatchParams {
-        dry_run: true,
-        ..PatchParams::default()
-    };
-    let probe = async {
-        let mut pace = tokio::time::interval(std::time::Duration::from_millis(50));
-        while api.patch(name, &params, &Patch::Merge(patch)).await.is_ok() {
-            pace.tick().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, probe).await.unwrap();
+    refusal(patched)
 }
 
 fn machines(client: &Client) -> Api<DynamicObject> {

@@ -8,8 +8,7 @@ use kube::{
 use sandbox::inventory;
 use serde_json::{Value, json};
 
-use super::{patched, placed, site};
-use crate::fixtures::PATIENCE;
+use super::{patched, placed, site, until_refused};
 
 const AGENT: (&str, &str) = ("sip-system", "sip-cluster-agent");
 const OTHER: (&str, &str) = ("metal", "operator");
@@ -42,21 +41,6 @@ fn object(name: &str) -> DynamicObject {
         serde_json::from_value(json!({"note": "kept", "sip.airshipit.org/placement-revision": "7"})).unwrap();
     object.data = json!({"spec": {"online": true}});
     object
-}
-
-/// Waits until the API server enforces the policies: it loads what was written a moment ago.
-async fn until_refused(hosts: &Api<DynamicObject>, patch: &Value) {
-    let params = PatchParams {
-        dry_run: true,
-        ..PatchParams::default()
-    };
-    let probe = async {
-        let mut pace = tokio::time::interval(std::time::Duration::from_millis(50));
-        while hosts.patch("probe", &params, &Patch::Merge(patch)).await.is_ok() {
-            pace.tick().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, probe).await.unwrap();
 }
 
 fn labels(value: &Value) -> Value {
@@ -168,6 +152,7 @@ async fn only_the_cluster_agent_writes_labels_of_sip_and_nothing_else() {
         let hosts = inventory::api(account(&site, account_name).await, "metal");
         until_refused(
             &hosts,
+            "probe",
             &rows.iter().find(|(_, refused)| !refused.is_empty()).unwrap().0,
         )
         .await;

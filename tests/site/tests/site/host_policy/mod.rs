@@ -78,34 +78,51 @@ async fn create(hosts: &Api<DynamicObject>, name: &str, row: &Row) {
 }
 
 async fn patched(hosts: &Api<DynamicObject>, name: &str, patch: &Value) -> Result<(), String> {
-    let patched = hosts
-        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await;
-    match patched {
+    let params = PatchParams::default();
+    refusal(hosts.patch(name, &params, &Patch::Merge(patch)).await)
+}
+
+/// The message with which a policy refuses a write.
+fn refusal<T>(written: kube::Result<T>) -> Result<(), String> {
+    match written {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 403 => Err(status.message.clone()),
         Err(error) => panic!("{error}"),
     }
 }
 
-/// Waits until the API server enforces the policy: it loads what was written a moment ago.
+/// Waits until a write passes, or is refused: the API server loads policies a moment after they are written.
+async fn until(is_so: impl AsyncFn() -> bool) {
+    let probe = async {
+        let mut pace = tokio::time::interval(Duration::from_millis(50));
+        while !is_so().await {
+            pace.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, probe).await.unwrap();
+}
+
+/// Waits until policies refuse a patch, which is not made.
+async fn until_refused(api: &Api<DynamicObject>, name: &str, patch: &Value) {
+    let params = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    until(async || api.patch(name, &params, &Patch::Merge(patch)).await.is_err()).await;
+}
+
+/// Waits until the API server enforces the policy on consumers, or does not any more.
 async fn until_enforced(hosts: &Api<DynamicObject>, name: &str, enforced: bool) {
     let claims = claim("nobody", &metal3_machine("probe"));
     let params = PatchParams {
         dry_run: true,
         ..PatchParams::default()
     };
-    let probe = async {
-        let mut pace = tokio::time::interval(Duration::from_millis(50));
-        loop {
-            pace.tick().await;
-            let refused = hosts.patch(name, &params, &Patch::Merge(&claims)).await.is_err();
-            if refused == enforced {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, probe).await.unwrap();
+    until(async || {
+        let refused = hosts.patch(name, &params, &Patch::Merge(&claims)).await.is_err();
+        refused == enforced
+    })
+    .await;
 }
 
 #[tokio::test]
