@@ -195,6 +195,12 @@ impl Descriptor {
         Self { weight: SPEC, ..self }
     }
 
+    /// Whether its messages have a spec, a role or a selector.
+    #[must_use]
+    pub const fn has_spec(&self) -> bool {
+        self.weight == SPEC
+    }
+
     const fn probe(path: &'static str, streams: Streams) -> Self {
         let longest = match streams {
             Streams::Neither => Some(PROBE),

@@ -16,6 +16,7 @@ use governor::{
 use runtime::{quiet::Quiet, tls::PeerIdentity};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::buffer::{Buffer, Content, Excess, Room};
 use super::group::{AllPlaces, Group, Shared, limiter, site_places};
 use super::limit::Limit;
 use super::limits::Limits;
@@ -27,7 +28,7 @@ const SOON: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(10);
 
 /// The accounts of one group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Members {
     accounts: HashMap<PeerIdentity, Arc<Account>>,
     shared: Arc<Shared>,
@@ -47,7 +48,7 @@ pub(super) struct Account {
     identity: PeerIdentity,
     limits: Limits,
     places: AllPlaces,
-    buffered: AtomicUsize,
+    buffer: Buffer,
     rate: Option<DefaultDirectRateLimiter>,
     shared: Arc<Shared>,
     denials: DefaultDirectRateLimiter,
@@ -70,11 +71,13 @@ pub(super) struct Crowded {
     pub(super) shared: Arc<Shared>,
 }
 
-/// Bytes that are kept for an identity, until this is dropped.
+/// Bytes that are kept for calls of one kind of an identity, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
     account: Arc<Account>,
-    bytes: AtomicUsize,
+    kind: Places,
+    specs: AtomicUsize,
+    calls: AtomicUsize,
 }
 
 impl Accounts {
@@ -139,7 +142,7 @@ impl Account {
     fn new(identity: PeerIdentity, limits: Limits, shared: Arc<Shared>) -> Self {
         Self {
             places: AllPlaces::new(|kind| limits.places(kind)),
-            buffered: AtomicUsize::new(0),
+            buffer: Buffer::new(Room::of_identity(limits.buffer)),
             rate: limits.rate.map(limiter),
             shared,
             denials: limiter(limits.denials),
@@ -181,10 +184,8 @@ impl Account {
     /// [`Error::Limited`].
     pub(super) fn enter(&self, kind: Places) -> Result<Place, Error> {
         self.require_rate(1)?;
-        self.require_buffer(
-            self.buffered.load(Ordering::Relaxed),
-            self.shared.buffered.load(Ordering::Relaxed),
-        )?;
+        let of = Content::Calls(kind);
+        self.require_buffer(of, self.buffer.require(of), self.shared.buffer.require(of))?;
         let taken = |places: &AllPlaces| Arc::clone(places.semaphore(kind)).try_acquire_owned();
         let refused = |most: usize, whose: &str| {
             let why = format!("{most} calls of this kind by {whose} are in progress");
@@ -223,33 +224,34 @@ impl Account {
         Ok(())
     }
 
-    /// Refuses so many bytes of its own, or of its site.
-    fn require_buffer(&self, own: usize, shared: usize) -> Result<(), Error> {
-        let limits = [
-            (own, self.limits.buffer, "its requests and answers"),
-            (
-                shared,
-                self.shared.buffer.unwrap_or(usize::MAX),
-                "requests and answers of all agents of its site",
-            ),
-        ];
-        let exceeded = limits.into_iter().find(|(kept, most, _)| kept > most);
-        let Some((kept, most, whose)) = exceeded else {
+    /// Refuses what is too much of its own, or of its site.
+    fn require_buffer(
+        &self,
+        of: Content,
+        own: Result<(), Excess>,
+        shared: Result<(), Excess>,
+    ) -> Result<(), Error> {
+        let what = match of {
+            Content::Specs => "large requests with a spec",
+            Content::Calls(_) => "other requests and answers",
+        };
+        let whose = [(own, "it keeps"), (shared, "all agents of its site keep")];
+        let exceeded = whose.into_iter().find_map(|(kept, who)| Some((kept.err()?, who)));
+        let Some((Excess { kept, most }, who)) = exceeded else {
             return Ok(());
         };
-        let why = format!(
-            "{} MiB of {whose} are kept, and {} MiB is the most",
-            kept >> 20,
-            most >> 20
-        );
+        let (kept, most) = (kept.div_ceil(1 << 10), most >> 10);
+        let why = format!("{who} {kept} KiB of {what}, and {most} KiB is the most");
         Err(self.refuse(Limit::Buffer, why, SOON))
     }
 
-    /// Nothing is kept yet.
-    pub(super) fn charge(self: &Arc<Self>) -> Charge {
+    /// For calls of this kind. Nothing is kept yet.
+    pub(super) fn charge(self: &Arc<Self>, kind: Places) -> Charge {
         Charge {
             account: Arc::clone(self),
-            bytes: AtomicUsize::new(0),
+            kind,
+            specs: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
         }
     }
 }
@@ -259,23 +261,41 @@ impl Charge {
         &self.account
     }
 
-    /// Keeps so many bytes more.
+    /// Keeps so many bytes more of its calls.
     ///
     /// # Errors
     /// [`Error::Limited`] when they are too many; they are counted all the same.
     pub(super) fn add(&self, bytes: usize) -> Result<(), Error> {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let kept = |of: &AtomicUsize| of.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let Account { buffered, shared, .. } = &*self.account;
-        let (own, shared) = (kept(buffered), kept(&shared.buffered));
-        self.account.require_buffer(own, shared)
+        self.calls.fetch_add(bytes, Ordering::Relaxed);
+        self.keep(Content::Calls(self.kind), bytes)
+    }
+
+    /// The same of a large message with a spec.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub(super) fn add_spec(&self, bytes: usize) -> Result<(), Error> {
+        self.specs.fetch_add(bytes, Ordering::Relaxed);
+        self.keep(Content::Specs, bytes)
+    }
+
+    fn keep(&self, of: Content, bytes: usize) -> Result<(), Error> {
+        let Account { buffer, shared, .. } = &*self.account;
+        let (own, shared) = (buffer.add(of, bytes), shared.buffer.add(of, bytes));
+        self.account.require_buffer(of, own, shared)
     }
 
     /// Keeps nothing any more.
     pub(super) fn clear(&self) {
-        let kept = self.bytes.swap(0, Ordering::Relaxed);
-        self.account.buffered.fetch_sub(kept, Ordering::Relaxed);
-        self.account.shared.buffered.fetch_sub(kept, Ordering::Relaxed);
+        let Account { buffer, shared, .. } = &*self.account;
+        for (of, bytes) in [
+            (Content::Specs, &self.specs),
+            (Content::Calls(self.kind), &self.calls),
+        ] {
+            let kept = bytes.swap(0, Ordering::Relaxed);
+            buffer.remove(of, kept);
+            shared.buffer.remove(of, kept);
+        }
     }
 }
 
@@ -286,152 +306,4 @@ impl Drop for Charge {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::num::NonZeroU32;
-
-    use runtime::identity::Caller;
-
-    use super::*;
-
-    fn agent(site: &str, name: &str) -> PeerIdentity {
-        PeerIdentity::Verified(Arc::new(Caller::Agent {
-            site: site.parse().unwrap(),
-            name: name.parse().unwrap(),
-        }))
-    }
-
-    fn limit(error: &Error) -> Limit {
-        let Error::Limited { limit, .. } = error else {
-            panic!("{error}")
-        };
-        *limit
-    }
-
-    #[test]
-    fn places_are_of_one_identity_and_one_kind() {
-        let accounts = Accounts::new(Limits::of_each_kind(2));
-        let (own, other) = (agent("a", "cluster"), agent("b", "cluster"));
-        let account = accounts.account(&own).unwrap();
-        let taken: Vec<_> = (0..2).map(|_| account.enter(Places::Reads).unwrap()).collect();
-        let refused = account.enter(Places::Reads).unwrap_err();
-        assert_eq!(limit(&refused), Limit::Places(Places::Reads));
-        assert!(refused.to_string().contains("site/a/agent/cluster"), "{refused}");
-        let _ = account.enter(Places::Writes).unwrap();
-        let _ = accounts.account(&other).unwrap().enter(Places::Reads).unwrap();
-        drop(taken);
-        let _ = accounts.account(&own).unwrap().enter(Places::Reads).unwrap();
-    }
-
-    #[test]
-    fn a_rate_refusal_carries_a_retry_time() {
-        let limits = Limits {
-            rate: NonZeroU32::new(1),
-            ..Limits::default()
-        };
-        let account = Accounts::new(limits).account(&agent("a", "cluster")).unwrap();
-        for _ in 0..2 {
-            let _ = account.enter(Places::Reads).unwrap();
-        }
-        let refused = account.enter(Places::Reads).unwrap_err();
-        let Error::Limited { limit, again, .. } = refused else {
-            panic!("{refused}")
-        };
-        assert_eq!(limit, Limit::Rate);
-        assert!(
-            again > Duration::from_millis(500) && again <= Duration::from_secs(1),
-            "{again:?}"
-        );
-    }
-
-    #[test]
-    fn bytes_are_counted_until_they_are_dropped() {
-        let account = Accounts::new(Limits::default())
-            .account(&agent("a", "cluster"))
-            .unwrap();
-        let first = account.charge();
-        first.add(account.limits.buffer).unwrap();
-        let second = account.charge();
-        assert_eq!(limit(&second.add(1).unwrap_err()), Limit::Buffer);
-        assert_eq!(limit(&account.enter(Places::Reads).unwrap_err()), Limit::Buffer);
-        drop(second);
-        let _ = account.enter(Places::Reads).unwrap();
-        drop(first);
-        assert_eq!(account.buffered.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn names_of_one_site_share_four_times_what_one_has() {
-        let limits = Limits {
-            rate: NonZeroU32::new(10),
-            ..Limits::default()
-        };
-        let accounts = Accounts::new(limits);
-        let of = |site: &str, number: usize| accounts.account(&agent(site, &format!("n{number}"))).unwrap();
-        let charges: Vec<_> = (0..5)
-            .map(|number| {
-                let charge = of("a", number).charge();
-                let kept = charge.add(of("a", number).limits.buffer);
-                (charge, kept)
-            })
-            .collect();
-        let refused = charges.iter().filter_map(|(_, kept)| kept.as_ref().err());
-        let refused: Vec<_> = refused.collect();
-        assert_eq!(refused.len(), 1, "the fifth");
-        assert_eq!(limit(refused[0]), Limit::Buffer);
-        assert!(refused[0].to_string().contains("128 MiB"), "{}", refused[0]);
-        assert!(of("b", 0).charge().add(1).is_ok());
-        drop(charges);
-
-        let calls = |site: &str| {
-            let names = (0..64).flat_map(|number| [number; 30]);
-            names
-                .filter(|number| of(site, *number).require_rate(1).is_ok())
-                .count()
-        };
-        let made = calls("a");
-        // Four times ten, twice as many at once, and what comes while they are made.
-        assert!((80..160).contains(&made), "{made}");
-        assert!(of("b", 0).require_rate(1).is_ok());
-    }
-
-    #[test]
-    fn names_of_one_site_share_places_and_denials() {
-        let accounts = Accounts::new(Limits::of_each_kind(2));
-        let of = |site: &str, number: usize| accounts.account(&agent(site, &format!("n{number}"))).unwrap();
-        let watches: Vec<_> = (0..64)
-            .flat_map(|number| [of("a", number), of("a", number)])
-            .map(|account| (account.enter(Places::Watches), account))
-            .collect();
-        let taken = watches.iter().filter(|(place, _)| place.is_ok()).count();
-        assert_eq!(taken, 8, "four times what one has");
-        let refused = watches[127].0.as_ref().unwrap_err();
-        assert_eq!(limit(refused), Limit::Places(Places::Watches));
-        assert!(refused.to_string().contains("agents of its site"), "{refused}");
-        assert!(of("b", 0).enter(Places::Watches).is_ok());
-        drop(watches);
-        assert!(of("a", 0).enter(Places::Watches).is_ok());
-
-        let denials = (0..64).flat_map(|number| [number; 30]);
-        let audited = denials.filter(|number| of("a", *number).denied().is_ok()).count();
-        // Four times twenty, twice as many at once, and what comes meanwhile.
-        assert!((160..240).contains(&audited), "{audited}");
-        assert!(of("b", 0).denied().is_ok());
-    }
-
-    #[test]
-    fn idle_identities_make_room_and_busy_ones_stay() {
-        let limits = Limits {
-            identities: 2,
-            ..Limits::default()
-        };
-        let accounts = Accounts::new(limits);
-        let busy = accounts.account(&agent("a", "one")).unwrap();
-        accounts.account(&agent("a", "two")).unwrap();
-        let another = accounts.account(&agent("a", "three")).unwrap();
-        let refused = accounts.account(&agent("a", "four")).unwrap_err().error;
-        assert_eq!(limit(&refused), Limit::Identities);
-        accounts.account(&agent("b", "one")).unwrap();
-        drop((busy, another));
-        accounts.account(&agent("a", "four")).unwrap();
-    }
-}
+mod tests;

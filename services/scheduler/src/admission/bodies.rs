@@ -18,7 +18,10 @@ use super::{
     framing::Framing,
     metrics::CallMetrics,
 };
-use crate::{call::Call, error::Error};
+use crate::{
+    call::{Call, Places},
+    error::Error,
+};
 
 /// What a call holds while it is under way. Clones share it.
 #[derive(Clone, Debug)]
@@ -27,15 +30,17 @@ pub(super) struct Guard(Arc<Held>);
 #[derive(Debug)]
 struct Held {
     _place: Place,
+    kind: Places,
     account: Arc<Account>,
     request: Arc<Charge>,
 }
 
 impl Guard {
-    pub(super) fn new(place: Place, account: &Arc<Account>) -> Self {
+    pub(super) fn new(place: Place, kind: Places, account: &Arc<Account>) -> Self {
         Self(Arc::new(Held {
             _place: place,
-            request: Arc::new(account.charge()),
+            kind,
+            request: Arc::new(account.charge(kind)),
             account: Arc::clone(account),
         }))
     }
@@ -100,7 +105,12 @@ impl Received {
                 self.due = None;
             }
         }
-        self.charge.add(data.len() * self.framing.weight())
+        let bytes = data.len() * self.framing.weight();
+        if self.framing.is_large_spec() {
+            self.charge.add_spec(bytes)
+        } else {
+            self.charge.add(bytes)
+        }
     }
 }
 
@@ -171,7 +181,8 @@ impl Sent {
 
     /// The data as a frame that counts until it is written; trailers instead of it when its caller has too much unread.
     fn counted(&mut self, data: Bytes) -> Frame<Bytes> {
-        let charge = self.guard.0.account.charge();
+        let Held { kind, account, .. } = &*self.guard.0;
+        let charge = account.charge(*kind);
         match charge.add(data.len()) {
             Ok(()) => Frame::data(Bytes::from_owner(Unread {
                 data,

@@ -13,6 +13,8 @@ pub(super) struct Framing {
     most: usize,
     /// How many times its bytes a large message counts for.
     weight: usize,
+    /// Whether the messages have a spec, a role or a selector.
+    has_spec: bool,
     /// Bytes of the message.
     length: usize,
     head: [u8; 5],
@@ -27,6 +29,7 @@ impl Framing {
         Self {
             most: call.descriptor().largest,
             weight: call.descriptor().weight,
+            has_spec: call.descriptor().has_spec(),
             length: 0,
             head: [0; 5],
             filled: 0,
@@ -82,7 +85,16 @@ impl Framing {
 
     /// How many times its bytes the message counts for.
     pub(super) fn weight(&self) -> usize {
-        if self.length > SMALL { self.weight } else { 1 }
+        if self.is_large() { self.weight } else { 1 }
+    }
+
+    /// Whether it is a large message with a spec, a role or a selector.
+    pub(super) fn is_large_spec(&self) -> bool {
+        self.has_spec && self.is_large()
+    }
+
+    fn is_large(&self) -> bool {
+        self.length > SMALL
     }
 
     pub(super) fn within_a_message(&self) -> bool {

@@ -1,9 +1,6 @@
 //! Whose identities are counted together, and what they have together.
 
-use std::{
-    num::NonZeroU32,
-    sync::{Arc, atomic::AtomicUsize},
-};
+use std::{num::NonZeroU32, sync::Arc};
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use runtime::{
@@ -13,7 +10,10 @@ use runtime::{
 };
 use tokio::sync::Semaphore;
 
-use super::limits::Limits;
+use super::{
+    buffer::{Buffer, Room},
+    limits::Limits,
+};
 use crate::call::Places;
 
 /// How many times as much as one identity all identities of a site have together.
@@ -45,11 +45,9 @@ impl Group {
 
 /// What the identities of one site have together: the owner of its CA makes as many names as it likes. Identities of other groups
 /// are made by the region's authority, and share nothing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shared {
-    /// Bytes at most, and how many there are; `None`: nobody counts them.
-    pub(super) buffer: Option<usize>,
-    pub(super) buffered: AtomicUsize,
+    pub(super) buffer: Buffer,
     pub(super) rate: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
     pub(super) denials: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
     pub(super) places: Option<AllPlaces>,
@@ -97,7 +95,13 @@ impl AllPlaces {
 impl Shared {
     pub(super) fn new(group: &Group, limits: &Limits) -> Self {
         let Group::Site(_) = group else {
-            return Self::default();
+            return Self {
+                buffer: Buffer::new(Room::NONE),
+                rate: None,
+                denials: None,
+                places: None,
+                log: Quiet::default(),
+            };
         };
         let times = NonZeroU32::MIN.saturating_add(SITE_FACTOR - 1);
         let rate = limits.rate.map(|rate| rate.saturating_mul(times));
@@ -106,8 +110,7 @@ impl Shared {
             denials: Some((denials, limiter(denials))),
             places: Some(AllPlaces::new(|kind| site_places(limits, kind))),
             log: Quiet::default(),
-            buffer: Some(limits.buffer.saturating_mul(SITE_FACTOR as usize)),
-            buffered: AtomicUsize::new(0),
+            buffer: Buffer::new(Room::of_site(limits.buffer)),
             rate: rate.map(|rate| (rate, limiter(rate))),
         }
     }

@@ -20,6 +20,7 @@
 mod accounts;
 mod audit;
 mod bodies;
+mod buffer;
 mod elements;
 mod framing;
 mod group;
@@ -156,7 +157,7 @@ impl Admission {
             Ok(place) => Ok(Admitted {
                 call,
                 record,
-                guard: bodies::Guard::new(place, &account),
+                guard: bodies::Guard::new(place, places, &account),
             }),
             Err(error) => Err(Box::new(record.refused(error))),
         }

@@ -232,6 +232,7 @@ fn summary(region: &Region, name: &str, site: &SharedSite) -> wire::Site {
         last_report,
         inventory_bytes: _,
         record_bytes: _,
+        left_out: _,
     } = site.summary();
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     wire::Site {

@@ -45,6 +45,18 @@ pub struct Funnel {
     pub short: u32,
 }
 
+impl Refusal {
+    /// An older cluster may get the hosts that this one would: both are decided in a moment.
+    #[must_use]
+    pub fn older_first() -> Self {
+        Self {
+            kind: "older-first".into(),
+            message: "an older SIPCluster waits for hosts and is decided first; this SIPCluster is decided after it, within seconds".to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
 impl From<&placement::Refusal> for Refusal {
     fn from(refusal: &placement::Refusal) -> Self {
         let roles = refusal.roles.iter().map(|(role, funnel)| Funnel {

@@ -237,7 +237,8 @@ impl Region {
             action: "apply",
             now: self.now(),
         };
-        let outcome = if apply.spec.wanted() > FEW {
+        let is_large = apply.spec.wanted() > FEW || site.reading().await.is_refused(&apply.cluster);
+        let outcome = if is_large {
             self.decide_aside(&site, author.action, |site| site.apply(apply, &author, permit))
                 .await
         } else {

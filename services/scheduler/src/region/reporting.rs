@@ -14,7 +14,7 @@ use crate::{
     error::Error,
     ledger::{Fence, SitePosition},
     observed::Changes,
-    site::{Author, FAULTS, HostFault, Session, SessionId},
+    site::{Author, FAULTS, HostFault, Session, SessionId, Summary},
     violation::Violation,
 };
 
@@ -151,8 +151,8 @@ impl Region {
         }?;
         self.settle(&shared, session, touched).await?;
         if let Some(withheld) = shared.reporters.line() {
-            let hosts = shared.summary().hosts;
-            tracing::info!(site, hosts, withheld, "the site is synced");
+            let Summary { hosts, left_out, .. } = shared.summary();
+            tracing::info!(site, hosts, left_out, withheld, "the site is synced");
         }
         Ok(())
     }

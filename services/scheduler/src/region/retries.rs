@@ -7,6 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ::placement::ClusterName;
+use futures::FutureExt as _;
+
 use super::{Region, SELF, shared::SharedSite};
 use crate::{ledger::commit::Stopped, site::Author};
 
@@ -73,11 +76,14 @@ impl Region {
     async fn retry_site(self, site: Arc<SharedSite>) -> Result<(), Stopped> {
         let mut pace = tokio::time::interval(ROUND);
         pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut order = VecDeque::new();
+        let mut rest = VecDeque::new();
         loop {
-            if order.is_empty() {
+            let has_changed = if rest.is_empty() {
                 self.awaken(&site).await;
-            }
+                true
+            } else {
+                site.retry.notified().now_or_never().is_some()
+            };
             pace.tick().await;
             let forgotten = site.reading().await.forgotten(self.now());
             for cluster in forgotten {
@@ -99,25 +105,48 @@ impl Region {
                 };
                 site.changing().await.settle(&cluster, &author, permit);
             }
-            if order.is_empty() {
+            // What has changed meanwhile is for the first in the order, also while the order before is not done.
+            let mut order = VecDeque::new();
+            let mut left = DECIDING;
+            if has_changed {
                 order = site.reading().await.waiting(self.now()).into();
-            }
-            let mut decided = Duration::ZERO;
-            while decided < DECIDING
-                && let Some(cluster) = order.pop_front()
-            {
-                let permit = self.reserve(&site).await?;
-                let author = Author {
-                    caller: SELF,
-                    action: "retry",
-                    now: self.now(),
+                let (of_order, of_rest) = if rest.is_empty() {
+                    (DECIDING, Duration::ZERO)
+                } else {
+                    (DECIDING / 2, DECIDING / 2)
                 };
-                let begun = Instant::now();
-                self.decide_aside(&site, author.action, |site| site.retry(&cluster, &author, permit))
-                    .await;
-                decided += begun.elapsed();
-                tokio::task::yield_now().await;
+                left = self.retry_in_turn(&site, &mut order, of_order).await? + of_rest;
+            }
+            self.retry_in_turn(&site, &mut rest, left).await?;
+            if rest.is_empty() {
+                rest = order;
             }
         }
+    }
+
+    /// Decides again for clusters in this order, for so long or until all are decided. Returns how much time is left.
+    async fn retry_in_turn(
+        &self,
+        site: &SharedSite,
+        order: &mut VecDeque<ClusterName>,
+        time: Duration,
+    ) -> Result<Duration, Stopped> {
+        let mut decided = Duration::ZERO;
+        while decided < time
+            && let Some(cluster) = order.pop_front()
+        {
+            let permit = self.reserve(site).await?;
+            let author = Author {
+                caller: SELF,
+                action: "retry",
+                now: self.now(),
+            };
+            let begun = Instant::now();
+            self.decide_aside(site, author.action, |site| site.retry(&cluster, &author, permit))
+                .await;
+            decided += begun.elapsed();
+            tokio::task::yield_now().await;
+        }
+        Ok(time.saturating_sub(decided))
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ::placement::{
-    ClusterName, Holder, HostId, NetworkId,
+    ClusterName, Holder, HostId, Namespace, NetworkId,
     size::{entry, small_map},
 };
 
@@ -15,6 +15,7 @@ use super::{
     changes::{Changed, Changes, Cursor},
     inventory::Inventory,
     routed_addresses::{self, Identity},
+    shares::{Share, Shares},
 };
 use crate::{
     ledger::weight,
@@ -25,8 +26,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Claims {
     records: BTreeMap<ClusterName, Arc<Record>>,
-    /// Of all records, see [`bytes`].
-    bytes: usize,
+    /// What each namespace has of the records, see [`bytes`].
+    shares: Shares,
     /// Members of all records.
     members: usize,
     changes: Changes,
@@ -39,7 +40,8 @@ fn bytes(record: &Record) -> usize {
     /// A record without members, and its place in the order of changes.
     const RECORD: usize = size_of::<Record>()
         + entry(size_of::<(ClusterName, Arc<Record>)>())
-        + entry(size_of::<(u64, ClusterName)>());
+        + entry(size_of::<(u64, ClusterName)>())
+        + entry(size_of::<(Namespace, Share)>());
     /// A member, and who holds its host.
     const MEMBER: usize = entry(size_of::<(HostId, Member)>()) + entry(size_of::<(HostId, Holder)>());
     /// How many times as many bytes a spec takes in memory as in the ledger, where most of its texts are short.
@@ -65,7 +67,7 @@ impl Claims {
     pub(super) fn new(horizon: u64) -> Self {
         Self {
             records: BTreeMap::new(),
-            bytes: 0,
+            shares: Shares::default(),
             members: 0,
             changes: Changes::new(horizon),
             unpublished: None,
@@ -102,13 +104,18 @@ impl Claims {
 
     /// About how many bytes all records take.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.shares.total().bytes
     }
 
-    /// The same, with `after` in the place of the one of its cluster.
-    pub(super) fn bytes_with(&self, after: &Record) -> usize {
+    /// What all namespaces have, and what the namespace of a record has, with that in the place of the one of its cluster.
+    pub(super) fn shares_with(&self, after: &Record) -> (Share, Share) {
         let before = self.records.get(&after.cluster);
-        self.bytes - before.map_or(0, |before| bytes(before)) + bytes(after)
+        let with = |share: Share| Share {
+            clusters: share.clusters + usize::from(before.is_none()),
+            bytes: share.bytes - before.map_or(0, |before| bytes(before)) + bytes(after),
+        };
+        let own = self.shares.get(after.cluster.namespace());
+        (with(self.shares.total()), with(own))
     }
 
     pub(super) fn contains(&self, name: &ClusterName) -> bool {
@@ -158,8 +165,12 @@ impl Claims {
             names.insert(name.clone());
         }
         let before = self.records.remove(name);
-        self.bytes -= before.as_deref().map_or(0, bytes);
-        self.bytes += record.as_deref().map_or(0, bytes);
+        if let Some(before) = &before {
+            self.shares.remove(name, bytes(before));
+        }
+        if let Some(record) = &record {
+            self.shares.add(name, bytes(record));
+        }
         let members = |record: Option<&Record>| record.map_or(0, |record| record.members.len());
         self.members += members(record.as_deref());
         self.members -= members(before.as_deref());

@@ -12,8 +12,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use ::placement::ClusterName;
+use ::placement::{ClusterName, Namespace};
 
+use super::shares::Shares;
 use crate::{
     error::Error,
     observed::Cluster,
@@ -31,13 +32,23 @@ const REMEMBERED: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Existence {
     observed: BTreeMap<ClusterName, Cluster>,
-    /// Of all that are observed.
-    bytes: usize,
+    /// What each namespace has of all that are observed.
+    shares: Shares,
+    left_out: LeftOut,
     /// Clusters that have a record and no `SIPCluster`.
     missing: BTreeSet<ClusterName>,
     /// Clusters that have a record and whose `SIPCluster` the reports do not show, with the time since when.
     unobserved: BTreeMap<ClusterName, SystemTime>,
     deleted: Deleted,
+}
+
+/// `SIPCluster`s that the present stream has reported and that are not among those observed, since there is no room for them.
+#[derive(Clone, Debug, Default)]
+struct LeftOut {
+    /// How often one was left out.
+    reports: usize,
+    /// In which namespaces.
+    namespaces: BTreeSet<Namespace>,
 }
 
 /// `SIPCluster`s that were reported and deleted: the latest ones.
@@ -81,7 +92,42 @@ impl Existence {
 
     /// About how many bytes all that are observed take.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.shares.total().bytes
+    }
+
+    /// What each namespace has of those that are observed.
+    pub(super) fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// Another stream of reports begins.
+    pub(super) fn begin_stream(&mut self) {
+        self.left_out = LeftOut::default();
+    }
+
+    /// Takes in that a `SIPCluster` is reported and left out. Returns whether it is the first one of the stream.
+    pub(super) fn leave_out(&mut self, name: &ClusterName) -> bool {
+        let LeftOut { reports, namespaces } = &mut self.left_out;
+        *reports += 1;
+        if !namespaces.contains(name.namespace()) {
+            namespaces.insert(name.namespace().clone());
+        }
+        *reports == 1
+    }
+
+    /// How often the present stream's reports were left out.
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out.reports
+    }
+
+    /// Forgets `SIPCluster`s without taking them for deleted: there is no room for them.
+    pub(super) fn forget_observed(&mut self, names: &[ClusterName]) {
+        for name in names {
+            if let Some(gone) = self.observed.remove(name) {
+                self.shares.remove(name, gone.bytes());
+                self.leave_out(name);
+            }
+        }
     }
 
     /// The `SIPCluster` of that name as it was reported.
@@ -96,9 +142,15 @@ impl Existence {
             .is_some_and(|observed| observed.id().uid == uid)
     }
 
-    /// Whether there is such a `SIPCluster`, or an agent has declared one that was not observed yet. `recorded`: it has a record.
+    /// Whether there is such a `SIPCluster`, or an agent has declared one that was not observed yet, or it may be one that is left out.
+    /// `recorded`: it has a record.
     pub(super) fn exists(&self, name: &ClusterName, recorded: bool) -> bool {
-        self.observed.contains_key(name) || (recorded && !self.missing.contains(name))
+        self.observed.contains_key(name)
+            || if recorded {
+                !self.missing.contains(name)
+            } else {
+                self.left_out.namespaces.contains(name.namespace())
+            }
     }
 
     /// Whether a record's `SIPCluster` does not exist.
@@ -168,9 +220,9 @@ impl Existence {
         let id = cluster.id().clone();
         let is_same_status = |before: &Cluster| before.has_status_of(&cluster);
         let is_same = self.observed.get(&id.name).is_some_and(is_same_status);
-        self.bytes += cluster.bytes();
+        self.shares.add(&id.name, cluster.bytes());
         if let Some(before) = self.observed.insert(id.name.clone(), cluster) {
-            self.bytes -= before.bytes();
+            self.shares.remove(&id.name, before.bytes());
             if before.id().uid != id.uid {
                 self.deleted.insert(before.id().clone());
             }
@@ -183,7 +235,7 @@ impl Existence {
         self.deleted.insert(cluster.clone());
         let was_observed = self.has_uid(&cluster.name, &cluster.uid);
         if was_observed && let Some(gone) = self.observed.remove(&cluster.name) {
-            self.bytes -= gone.bytes();
+            self.shares.remove(&cluster.name, gone.bytes());
         }
         was_observed
     }
@@ -195,15 +247,21 @@ impl Existence {
             .partition(|(name, _)| named.contains(name));
         self.observed = stay;
         for cluster in go.into_values() {
-            self.bytes -= cluster.bytes();
+            self.shares.remove(&cluster.id().name, cluster.bytes());
             self.deleted.insert(cluster.id().clone());
         }
     }
 
     /// Forgets those that a snapshot has not named so far, without taking them for deleted: if they exist, it will name them.
     pub(super) fn forget_unnamed(&mut self, named: &BTreeSet<ClusterName>) {
-        self.observed.retain(|name, _| named.contains(name));
-        self.bytes = self.observed.values().map(Cluster::bytes).sum();
+        let shares = &mut self.shares;
+        self.observed.retain(|name, cluster| {
+            let is_named = named.contains(name);
+            if !is_named {
+                shares.remove(name, cluster.bytes());
+            }
+            is_named
+        });
     }
 
     /// Notes whether the `SIPCluster` of a name is missing. `recorded`: it has a record. Returns whether that changed for its

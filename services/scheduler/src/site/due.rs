@@ -7,6 +7,7 @@ use ::placement::{ClusterName, MemberState};
 use super::{
     decide::{self, Question},
     failures,
+    requested_releases::is_request,
     settle::settle,
     state::Site,
     view::View,
@@ -15,17 +16,39 @@ use crate::{error::Error, observed::Labels, record::Record, spec::Spec};
 
 impl Site {
     /// Clusters that wait, in the order in which they are served: replacements, then growth, then new ones; among equals
-    /// the older `SIPCluster` first, then by name. `sipctl plan` has the same order.
+    /// the older `SIPCluster` first, then by name. `sipctl plan` has the same order. Those whose refusal cannot have changed since it was
+    /// decided are not among them.
     #[must_use]
     pub fn waiting(&self, now: SystemTime) -> Vec<ClusterName> {
         let view = self.view();
         let due = self
             .records()
             .values()
-            .filter(|record| decide::is_due(view, record));
+            .filter(|record| decide::is_due(view, record) && !self.stands(record));
         let mut order: Vec<_> = due.map(|record| decide::priority(view, record, now)).collect();
         order.sort();
         order.into_iter().map(|waiting| waiting.cluster).collect()
+    }
+
+    /// Whether a cluster is refused at present: a decision for it may then decide some older ones too.
+    #[must_use]
+    pub fn is_refused(&self, cluster: &ClusterName) -> bool {
+        self.claims
+            .get(cluster)
+            .is_some_and(|record| record.refusal.is_some())
+    }
+
+    /// Whether nothing has changed since a cluster was refused. When members are to be replaced depends on the time too.
+    pub(super) fn stands(&self, record: &Record) -> bool {
+        let mut members = record.members.iter();
+        let waits_for_growth = members.all(|(id, member)| {
+            if member.state == MemberState::Releasing {
+                !is_request(self.view(), &record.cluster, id, member)
+            } else {
+                member.failed_since.is_none() && !member.is_beside()
+            }
+        });
+        waits_for_growth && self.turns.stands(&record.cluster)
     }
 
     /// What is to be decided for a shape, with a copy of the site's hosts: deciding it claims nothing, and needs no lock.

@@ -1,5 +1,7 @@
 //! How much one site may have here: memory and time are shared by all sites of the region.
 
+use ::placement::Namespace;
+
 use crate::error::Error;
 
 /// Limits of each site, on the command line.
@@ -185,7 +187,51 @@ impl Limit {
         if found <= most {
             return Ok(());
         }
-        let what = match self {
+        let why = format!(
+            "{most} {} are allowed, and this would be {found}: {}",
+            self.what(),
+            self.help()
+        );
+        Err(self.full(site, why))
+    }
+
+    /// Refuses what makes `all` of it, `own` of them in one namespace. A namespace may have as much as it leaves free for the others: so
+    /// one that has little is refused only when there is no room at all.
+    ///
+    /// # Errors
+    /// [`Error::SiteFull`] says whether the namespace has more than its share.
+    pub(crate) fn require_share(
+        self,
+        site: &str,
+        namespace: &Namespace,
+        all: usize,
+        own: usize,
+        most: usize,
+    ) -> Result<(), Error> {
+        if all.saturating_add(own) <= most {
+            return Ok(());
+        }
+        let (what, others) = (self.what(), all - own);
+        let help = self.help();
+        let why = if own > others {
+            format!(
+                "{most} {what} are allowed, and a namespace may have as many as it leaves free: namespace {namespace} has more than its share, with this {own} beside {others} in other namespaces. For this namespace: delete SIPClusters of namespace {namespace} that nobody needs. For the site: {help}"
+            )
+        } else {
+            format!(
+                "{most} {what} are allowed, and a namespace may have as many as it leaves free: this would be {all}, {others} of them in other namespaces and {own} in namespace {namespace}. For the site: {help}"
+            )
+        };
+        Err(self.full(site, why))
+    }
+
+    /// Whether the error is a refusal by this limit.
+    pub(super) fn is_of(self, error: &Error) -> bool {
+        matches!(error, Error::SiteFull { limit, .. } if *limit == self.name())
+    }
+
+    fn what(self) -> &'static str {
+        match self {
             Self::Sites => "sites of the region",
             Self::Hosts => "hosts that it reports",
             Self::Clusters => "SIPClusters that it reports",
@@ -193,15 +239,15 @@ impl Limit {
             Self::Inventory => "bytes of hosts and SIPClusters that it reports",
             Self::Records => "clusters in the ledger",
             Self::RecordBytes => "bytes of its clusters in the ledger",
-        };
-        Err(Error::SiteFull {
+        }
+    }
+
+    fn full(self, site: &str, why: String) -> Error {
+        Error::SiteFull {
             site: site.to_owned(),
             limit: self.name(),
-            why: format!(
-                "{most} {what} are allowed, and this would be {found}: {}",
-                self.help()
-            ),
-        })
+            why,
+        }
     }
 }
 

@@ -11,6 +11,8 @@ pub(super) struct Lines {
     pub(super) forgotten: Quiet,
     /// A step that nobody asked for is not made.
     pub(super) undone: Quiet,
+    /// `SIPCluster`s are left out.
+    pub(super) left_out: Quiet,
     /// A host is held for a cluster whose status names it.
     pub(super) promised: Quiet,
 }

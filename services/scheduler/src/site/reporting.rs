@@ -52,6 +52,7 @@ impl Site {
             None => Commit::NONE,
         };
         self.sessions = sessions;
+        self.existence.begin_stream();
         if let Some(replaced) = replaced {
             replaced.cancel();
         }
@@ -137,12 +138,12 @@ impl Site {
     pub fn report(
         &mut self,
         id: &SessionId,
-        changes: Changes,
+        mut changes: Changes,
         time: SystemTime,
     ) -> Result<BTreeSet<ClusterName>, Error> {
         // Of the present session only: another's is refused for that.
         self.sessions.seen(&self.name, id, time)?;
-        self.require_room_for_report(id, &changes)?;
+        self.require_room_for_report(id, &mut changes)?;
         let Changes {
             hosts,
             unreadable,
@@ -159,6 +160,9 @@ impl Site {
         }
         self.last_report = Some(time);
         let mut touched = BTreeSet::new();
+        if !hosts.is_empty() || !deleted_hosts.is_empty() {
+            self.turns.change();
+        }
         for host in hosts {
             self.upsert_host(host, &mut touched);
         }
@@ -346,6 +350,7 @@ impl Site {
         let what = policy::difference(self.model().policy(), &next);
         tracing::info!(site = self.name, what, "the site has another policy");
         self.inventory.set_policy(next);
+        self.turns.change();
         self.log_entry(None, &what, author, permit);
         self.records().keys().cloned().collect()
     }

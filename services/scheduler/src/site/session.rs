@@ -59,6 +59,8 @@ struct Current {
 pub(super) struct Seen {
     pub(super) hosts: BTreeSet<HostName>,
     pub(super) clusters: BTreeSet<ClusterName>,
+    /// Whether the site has forgotten all other clusters.
+    pub(super) forgotten: bool,
 }
 
 /// The session of a site, and which reporters it has had.
@@ -200,6 +202,12 @@ impl Sessions {
     pub(super) fn snapshot(&self, id: &SessionId) -> Option<&Seen> {
         let current = self.current.as_ref().filter(|current| current.id == *id)?;
         current.snapshot.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub(super) fn snapshot_mut(&mut self, id: &SessionId) -> Option<&mut Seen> {
+        let current = self.current.as_mut().filter(|current| current.id == *id)?;
+        current.snapshot.as_mut()
     }
 
     /// How many hosts the present snapshot has named so far; none when it is complete.

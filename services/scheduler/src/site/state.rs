@@ -16,6 +16,7 @@ use super::{
     notes::Notes,
     positions::{Histories, Positions},
     session::{SessionId, Sessions},
+    turns::Turns,
     view::View,
 };
 use crate::{
@@ -32,6 +33,7 @@ pub struct Site {
     pub(super) inventory: Inventory,
     pub(super) existence: Existence,
     pub(super) claims: Claims,
+    pub(super) turns: Turns,
     pub(super) promises: Promises,
     pub(super) positions: Positions,
     pub(super) marks: Marks,
@@ -70,6 +72,8 @@ pub struct Summary {
     pub inventory_bytes: usize,
     /// About how many bytes its records take.
     pub record_bytes: usize,
+    /// How often a `SIPCluster` was left out of its present reports, since there was no room for it.
+    pub left_out: usize,
 }
 
 impl Site {
@@ -94,6 +98,7 @@ impl Site {
         let issued = revisions.fold(horizon.max(raised), u64::max);
         let mut inventory = Inventory::new(policy);
         let mut claims = Claims::new(horizon);
+        let turns = Turns::new(records.values().map(|record| &**record));
         for record in records.into_values() {
             claims.load(record, &mut inventory);
         }
@@ -102,6 +107,7 @@ impl Site {
             inventory,
             existence: Existence::default(),
             claims,
+            turns,
             promises: Promises::default(),
             positions: Positions::new(history, issued),
             marks: Marks::default(),
@@ -230,6 +236,7 @@ impl Site {
             last_report: self.last_report,
             inventory_bytes: self.inventory.bytes() + self.existence.bytes(),
             record_bytes: self.claims.bytes(),
+            left_out: self.existence.left_out(),
         }
     }
 
@@ -310,6 +317,8 @@ impl Site {
             .claims
             .replace(cluster, record, revision, &mut self.inventory);
         let Replaced { before, freed } = replaced;
+        let after = self.claims.get(name).map(|record| &**record);
+        self.turns.replace(before.as_deref(), after);
         if let Some(record) = self.claims.get(name) {
             if !self.existence.is_of_predecessor(record) {
                 self.promises.take_over(record);
@@ -335,6 +344,7 @@ impl Site {
     pub(super) fn renew_all_promises(&mut self) {
         let (promises, known, inventory) = self.promising();
         let freed = promises.renew_all(known, inventory);
+        self.turns.change();
         self.mark_orphans(&freed);
     }
 
@@ -358,13 +368,21 @@ impl Site {
     pub(super) fn hold_promises(&mut self, freed: &[HostId]) {
         let (promises, known, inventory) = self.promising();
         promises.hold_due(known, inventory);
-        self.mark_orphans(freed);
+        self.note_freed(freed);
     }
 
     /// Lets go of what is held for a cluster but for what its record holds.
     pub(super) fn withdraw_promises(&mut self, name: &ClusterName) {
         let freed = self.promises.withdraw(name, &self.claims, &mut self.inventory);
-        self.mark_orphans(&freed);
+        self.note_freed(&freed);
+    }
+
+    /// Takes in that nobody holds these hosts any more.
+    fn note_freed(&mut self, freed: &[HostId]) {
+        if !freed.is_empty() {
+            self.turns.change();
+        }
+        self.mark_orphans(freed);
     }
 
     /// Marks the hosts that name a cluster, after it came or went.
@@ -382,6 +400,9 @@ impl Site {
                 Some(SipLabels::None | SipLabels::Partial) | None => false,
             };
             let orphaned = names_nobody && self.sessions.synced();
+            if orphaned != matches!(self.inventory.holder(id), Some(Holder::Orphaned)) {
+                self.turns.change();
+            }
             self.inventory.set_orphaned(id, orphaned);
         }
     }

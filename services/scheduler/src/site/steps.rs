@@ -17,6 +17,7 @@ use ::placement::{ClusterName, HostId, MemberState, Withheld};
 use super::{
     cluster_existence::is_older,
     decide::{is_due, report, withheld},
+    precedence::{Precedence, Why},
     staging::{Author, step_entry},
     state::Site,
 };
@@ -78,9 +79,19 @@ impl Site {
         let cluster = record.cluster.clone();
         let room = self.room(&cluster, permit.largest());
         let record = self.settled(record, room, author.now);
-        let decided = self.decide_without(withheld(&record), &record, room, author.now);
+        let mut decided = self.decide_without(withheld(&record), &record, room, author.now);
+        // One that waits is served in its turn, however often it is declared.
+        let Precedence { is_later, nothing } = if self.is_refused(&cluster) {
+            self.precedence(&record, &decided, room, Why::Declared, author.now)
+        } else {
+            Precedence::default()
+        };
+        if is_later {
+            decided = self.decide_later(&record, room, author.now);
+        }
         let has_room = room.require_growth(&record, &decided).map_err(Error::from);
         let has_room = has_room.and_then(|()| self.require_room_for_record(&decided));
+        self.turns.get_nothing(&nothing);
         let stored = has_room.and_then(|()| self.store(decided, author, permit));
         let outcome = stored.inspect_err(|_| {
             // Nothing is remembered of who was refused.
@@ -88,6 +99,9 @@ impl Site {
                 self.existence.forget(&cluster);
             }
         })?;
+        if let Some(record) = outcome.record.as_deref().filter(|_| !is_later) {
+            self.turns.decided(record);
+        }
         // Whatever its status promised is its own now, or somebody else's.
         self.withdraw_promises(&cluster);
         Ok(outcome)
@@ -242,7 +256,7 @@ impl Site {
         let Some(known) = self.claims.get(cluster) else {
             return;
         };
-        if !is_due(self.view(), known) {
+        if !is_due(self.view(), known) || self.stands(known) {
             return;
         }
         let room = self.room(cluster, permit.largest());
@@ -254,7 +268,21 @@ impl Site {
             }
             decided = self.decide_without(Withheld::GROWTH, &record, room, author.now);
         }
-        self.store_alone(decided, author, permit);
+        // Hosts may have changed since this cluster's turn began.
+        let Precedence { is_later, nothing } =
+            self.precedence(&record, &decided, room, Why::Retried, author.now);
+        if is_later {
+            decided = self.decide_later(&record, room, author.now);
+        }
+        self.turns.get_nothing(&nothing);
+        let Some(outcome) = self.store_alone(decided, author, permit) else {
+            // It holds up nobody until something changes.
+            self.turns.get_nothing(std::slice::from_ref(cluster));
+            return;
+        };
+        if let Some(record) = outcome.record.as_deref().filter(|_| !is_later) {
+            self.turns.decided(record);
+        }
     }
 
     /// Begins to release what was claimed for a `SIPCluster` that does not exist.

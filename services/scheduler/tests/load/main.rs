@@ -9,6 +9,7 @@
 
 mod fixtures;
 mod freshness;
+mod large_specs;
 mod pages;
 mod quiet;
 mod sizes;

@@ -25,6 +25,8 @@ mod refused;
 mod releases;
 mod replacement;
 mod sessions;
+mod shares;
 mod status_size;
+mod turns;
 mod wanted;
 mod watching;

@@ -1,0 +1,182 @@
+use std::num::NonZeroU32;
+
+use runtime::identity::Caller;
+
+use super::*;
+
+fn agent(site: &str, name: &str) -> PeerIdentity {
+    PeerIdentity::Verified(Arc::new(Caller::Agent {
+        site: site.parse().unwrap(),
+        name: name.parse().unwrap(),
+    }))
+}
+
+fn limit(error: &Error) -> Limit {
+    let Error::Limited { limit, .. } = error else {
+        panic!("{error}")
+    };
+    *limit
+}
+
+#[test]
+fn places_are_of_one_identity_and_one_kind() {
+    let accounts = Accounts::new(Limits::of_each_kind(2));
+    let (own, other) = (agent("a", "cluster"), agent("b", "cluster"));
+    let account = accounts.account(&own).unwrap();
+    let taken: Vec<_> = (0..2).map(|_| account.enter(Places::Reads).unwrap()).collect();
+    let refused = account.enter(Places::Reads).unwrap_err();
+    assert_eq!(limit(&refused), Limit::Places(Places::Reads));
+    assert!(refused.to_string().contains("site/a/agent/cluster"), "{refused}");
+    let _ = account.enter(Places::Writes).unwrap();
+    let _ = accounts.account(&other).unwrap().enter(Places::Reads).unwrap();
+    drop(taken);
+    let _ = accounts.account(&own).unwrap().enter(Places::Reads).unwrap();
+}
+
+#[test]
+fn a_rate_refusal_carries_a_retry_time() {
+    let limits = Limits {
+        rate: NonZeroU32::new(1),
+        ..Limits::default()
+    };
+    let account = Accounts::new(limits).account(&agent("a", "cluster")).unwrap();
+    for _ in 0..2 {
+        let _ = account.enter(Places::Reads).unwrap();
+    }
+    let refused = account.enter(Places::Reads).unwrap_err();
+    let Error::Limited { limit, again, .. } = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!(limit, Limit::Rate);
+    assert!(
+        again > Duration::from_millis(500) && again <= Duration::from_secs(1),
+        "{again:?}"
+    );
+}
+
+#[test]
+fn bytes_are_counted_until_they_are_dropped() {
+    let account = Accounts::new(Limits::default())
+        .account(&agent("a", "cluster"))
+        .unwrap();
+    let first = account.charge(Places::Reads);
+    first.add(account.limits.buffer / 2).unwrap();
+    let second = account.charge(Places::Reads);
+    assert_eq!(
+        limit(&second.add(account.limits.buffer / 2).unwrap_err()),
+        Limit::Buffer
+    );
+    assert_eq!(limit(&account.enter(Places::Reads).unwrap_err()), Limit::Buffer);
+    drop(second);
+    let _ = account.enter(Places::Reads).unwrap();
+    drop(first);
+    assert!(account.buffer.is_empty() && account.shared.buffer.is_empty());
+}
+
+#[test]
+fn large_specs_refuse_no_other_call() {
+    let account = Accounts::new(Limits::default())
+        .account(&agent("a", "cluster"))
+        .unwrap();
+    let specs = account.charge(Places::Writes);
+    specs.add_spec(account.limits.buffer).unwrap();
+    let refused = account.charge(Places::Writes).add_spec(1).unwrap_err();
+    assert_eq!(limit(&refused), Limit::Buffer);
+    assert!(refused.to_string().contains("requests with a spec"), "{refused}");
+    for kind in [
+        Places::Writes,
+        Places::Reads,
+        Places::Scans,
+        Places::Watches,
+        Places::Reports,
+        Places::Probes,
+    ] {
+        let _ = account.enter(kind).unwrap();
+        account.charge(kind).add(1 << 20).unwrap();
+    }
+}
+
+#[test]
+fn names_of_one_site_share_four_times_what_one_has() {
+    let limits = Limits {
+        rate: NonZeroU32::new(10),
+        ..Limits::default()
+    };
+    let buffer = limits.buffer;
+    let accounts = Accounts::new(limits);
+    let of = |site: &str, number: usize| accounts.account(&agent(site, &format!("n{number}"))).unwrap();
+    let charges: Vec<_> = (0..64)
+        .map(|number| {
+            let charge = of("a", number).charge(Places::Reads);
+            let kept = charge.add(buffer / 8);
+            (charge, kept)
+        })
+        .collect();
+    let taken = charges.iter().take_while(|(_, kept)| kept.is_ok()).count();
+    assert_eq!(
+        taken,
+        4 + 9,
+        "four have room of their own, and nine that of all kinds"
+    );
+    let refused = charges[taken].1.as_ref().unwrap_err();
+    assert_eq!(limit(refused), Limit::Buffer);
+    assert!(
+        refused.to_string().contains("all agents of its site keep"),
+        "{refused}"
+    );
+    assert!(of("b", 0).charge(Places::Reads).add(1).is_ok());
+    assert!(of("a", 0).charge(Places::Reports).add(buffer / 2).is_ok());
+    drop(charges);
+
+    let calls = |site: &str| {
+        let names = (0..64).flat_map(|number| [number; 30]);
+        names
+            .filter(|number| of(site, *number).require_rate(1).is_ok())
+            .count()
+    };
+    let made = calls("a");
+    // Four times ten, twice as many at once, and what comes while they are made.
+    assert!((80..160).contains(&made), "{made}");
+    assert!(of("b", 0).require_rate(1).is_ok());
+}
+
+#[test]
+fn names_of_one_site_share_places_and_denials() {
+    let accounts = Accounts::new(Limits::of_each_kind(2));
+    let of = |site: &str, number: usize| accounts.account(&agent(site, &format!("n{number}"))).unwrap();
+    let watches: Vec<_> = (0..64)
+        .flat_map(|number| [of("a", number), of("a", number)])
+        .map(|account| (account.enter(Places::Watches), account))
+        .collect();
+    let taken = watches.iter().filter(|(place, _)| place.is_ok()).count();
+    assert_eq!(taken, 8, "four times what one has");
+    let refused = watches[127].0.as_ref().unwrap_err();
+    assert_eq!(limit(refused), Limit::Places(Places::Watches));
+    assert!(refused.to_string().contains("agents of its site"), "{refused}");
+    assert!(of("b", 0).enter(Places::Watches).is_ok());
+    drop(watches);
+    assert!(of("a", 0).enter(Places::Watches).is_ok());
+
+    let denials = (0..64).flat_map(|number| [number; 30]);
+    let audited = denials.filter(|number| of("a", *number).denied().is_ok()).count();
+    // Four times twenty, twice as many at once, and what comes meanwhile.
+    assert!((160..240).contains(&audited), "{audited}");
+    assert!(of("b", 0).denied().is_ok());
+}
+
+#[test]
+fn idle_identities_make_room_and_busy_ones_stay() {
+    let limits = Limits {
+        identities: 2,
+        ..Limits::default()
+    };
+    let accounts = Accounts::new(limits);
+    let busy = accounts.account(&agent("a", "one")).unwrap();
+    accounts.account(&agent("a", "two")).unwrap();
+    let another = accounts.account(&agent("a", "three")).unwrap();
+    let refused = accounts.account(&agent("a", "four")).unwrap_err().error;
+    assert_eq!(limit(&refused), Limit::Identities);
+    accounts.account(&agent("b", "one")).unwrap();
+    drop((busy, another));
+    accounts.account(&agent("a", "four")).unwrap();
+}

@@ -1,0 +1,243 @@
+//! Bytes of requests and answers that are kept: what the calls of one kind keep does not count against those of another.
+//!
+//! One identity speaks for all tenants of its site. So messages with a large spec, which any tenant can write, have room of their
+//! own: however many there are, no other call of the identity notices. Of the rest, each kind of calls has room that no other kind
+//! uses; what exceeds it is in room for all kinds together.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::call::Places;
+
+/// What bytes are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Large messages with a spec, a role or a selector.
+    Specs,
+    /// Other requests and answers of calls of one kind.
+    Calls(Places),
+}
+
+/// Bytes that may be kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Of large messages with a spec.
+    pub(super) specs: usize,
+    /// Of the calls of one kind, which no other kind uses.
+    own: [usize; KINDS],
+    /// Of all kinds together, beyond their own.
+    pub(super) common: usize,
+}
+
+/// Kinds of calls.
+const KINDS: usize = 6;
+/// The parts of [`Room`] are so many of a `buffer`.
+const PARTS: usize = 32;
+
+/// Where a kind is in a list of all.
+fn index(kind: Places) -> usize {
+    match kind {
+        Places::Writes => 0,
+        Places::Reads => 1,
+        Places::Scans => 2,
+        Places::Watches => 3,
+        Places::Reports => 4,
+        Places::Probes => 5,
+    }
+}
+
+impl Room {
+    /// Of one identity, which may have `buffer` bytes of specs.
+    pub(super) fn of_identity(buffer: usize) -> Self {
+        Self {
+            specs: buffer,
+            // Four streams of reports have one of the largest messages each.
+            own: [4, 4, 4, 4, 16, 1].map(|parts| part(buffer, parts)),
+            common: buffer / 2,
+        }
+    }
+
+    /// Of all identities of a site: four times a `buffer`. Only one of them makes changes, scans and reports; four have their own
+    /// room for the rest.
+    pub(super) fn of_site(buffer: usize) -> Self {
+        let own = [4, 16, 4, 16, 16, 4];
+        let common = 3 * PARTS - own.iter().sum::<usize>();
+        Self {
+            specs: buffer,
+            own: own.map(|parts| part(buffer, parts)),
+            common: part(buffer, common),
+        }
+    }
+
+    /// No limit.
+    pub(super) const NONE: Self = Self {
+        specs: usize::MAX,
+        own: [usize::MAX; KINDS],
+        common: usize::MAX,
+    };
+}
+
+fn part(buffer: usize, parts: usize) -> usize {
+    (buffer / PARTS).saturating_mul(parts)
+}
+
+/// Bytes that are kept, against their limits.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    room: Room,
+    kept: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    specs: usize,
+    calls: [usize; KINDS],
+    /// Of all kinds together, beyond their own room.
+    common: usize,
+}
+
+/// More is kept than there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Excess {
+    pub(super) kept: usize,
+    pub(super) most: usize,
+}
+
+impl Buffer {
+    pub(super) fn new(room: Room) -> Self {
+        Self {
+            room,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Keeps so many bytes more.
+    ///
+    /// # Errors
+    /// [`Excess`] when they are too many; they are counted all the same.
+    pub(super) fn add(&self, of: Content, bytes: usize) -> Result<(), Excess> {
+        self.change(of, |kept| kept.saturating_add(bytes))
+    }
+
+    /// Keeps so many bytes less.
+    pub(super) fn remove(&self, of: Content, bytes: usize) {
+        // Whether the rest is too much is for who adds to it.
+        let _ = self.change(of, |kept| kept.saturating_sub(bytes));
+    }
+
+    /// Whether there is room.
+    ///
+    /// # Errors
+    /// [`Excess`].
+    pub(super) fn require(&self, of: Content) -> Result<(), Excess> {
+        self.change(of, |kept| kept)
+    }
+
+    fn change(&self, of: Content, change: impl FnOnce(usize) -> usize) -> Result<(), Excess> {
+        let mut counts = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (kept, most) = match of {
+            Content::Specs => {
+                counts.specs = change(counts.specs);
+                (counts.specs, self.room.specs)
+            }
+            Content::Calls(kind) => {
+                let (before, own) = (counts.calls[index(kind)], self.room.own[index(kind)]);
+                let after = change(before);
+                counts.calls[index(kind)] = after;
+                let beyond = after.saturating_sub(own);
+                counts.common = counts.common - before.saturating_sub(own) + beyond;
+                if beyond == 0 {
+                    return Ok(());
+                }
+                (counts.common, self.room.common)
+            }
+        };
+        if kept > most {
+            return Err(Excess { kept, most });
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is kept.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let counts = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let Counts { specs, calls, common } = &*counts;
+        (*specs, *calls, *common) == (0, [0; KINDS], 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUFFER: usize = 32 << 20;
+    const KIND: [Places; KINDS] = [
+        Places::Writes,
+        Places::Reads,
+        Places::Scans,
+        Places::Watches,
+        Places::Reports,
+        Places::Probes,
+    ];
+
+    #[test]
+    fn no_kind_uses_up_the_room_of_another() {
+        let room = Room::of_identity(BUFFER);
+        for full in KIND {
+            let buffer = Buffer::new(room);
+            buffer.add(Content::Specs, BUFFER).unwrap();
+            assert!(buffer.require(Content::Specs).is_ok() && buffer.add(Content::Specs, 1).is_err());
+            buffer
+                .add(Content::Calls(full), room.own[index(full)] + room.common)
+                .unwrap();
+            let excess = buffer.add(Content::Calls(full), 1).unwrap_err();
+            assert_eq!((excess.kept, excess.most), (room.common + 1, room.common));
+            for other in KIND.into_iter().filter(|kind| *kind != full) {
+                buffer.add(Content::Calls(other), room.own[index(other)]).unwrap();
+                assert!(buffer.add(Content::Calls(other), 1).is_err(), "{other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_removed_counts_no_more_in_any_order() {
+        let buffer = Buffer::new(Room::of_identity(BUFFER));
+        let of = [
+            Content::Specs,
+            Content::Calls(Places::Reads),
+            Content::Calls(Places::Writes),
+        ];
+        for bytes in [BUFFER, 3 << 20, 2 << 20] {
+            for of in of {
+                _ = buffer.add(of, bytes);
+            }
+        }
+        for bytes in [3 << 20, BUFFER, 2 << 20] {
+            for of in of {
+                buffer.remove(of, bytes);
+            }
+        }
+        assert!(buffer.is_empty());
+    }
+
+    #[test]
+    fn rooms_of_a_site_are_four_buffers() {
+        let Room { specs, own, common } = Room::of_site(BUFFER);
+        assert_eq!(specs + own.iter().sum::<usize>() + common, 4 * BUFFER);
+    }
+
+    /// With the smallest `buffer` that can be set, one of the largest messages of each kind is taken.
+    #[test]
+    fn a_largest_message_has_room() {
+        for call in crate::call::Call::ALL {
+            let descriptor = call.descriptor();
+            let of = if descriptor.has_spec() {
+                Content::Specs
+            } else {
+                Content::Calls(descriptor.places)
+            };
+            let bytes = descriptor.largest * descriptor.weight;
+            Buffer::new(Room::of_identity(17 << 20)).add(of, bytes).unwrap();
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Growth that waits since hosts which it would take may be an older cluster's.
+
+use std::time::SystemTime;
+
+use ::placement::{ClusterName, MemberState, Withheld, whatif::PriorityClass};
+
+use super::{
+    decide::{is_due, priority, withheld},
+    room::Room,
+    state::Site,
+};
+use crate::record::{Record, Refusal};
+
+/// Most older clusters that are decided to find out whether they get something, for each decision of a younger one. After a declaration
+/// the others are decided by retries, which take half a core at most.
+const DECIDED: usize = 2;
+/// Most roles and wanted members of such a cluster after a declaration: a decision of more may take long.
+const ROLES: usize = 2;
+const WANTED: u64 = 256;
+
+/// What is known of the clusters before one.
+#[derive(Debug, Default)]
+pub(super) struct Precedence {
+    /// One of them may get hosts.
+    pub(super) is_later: bool,
+    /// Those of which it turned out that they get nothing.
+    pub(super) nothing: Vec<ClusterName>,
+}
+
+/// Why a cluster is decided.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Why {
+    /// It was declared: a retry decides it too, and the older ones before.
+    Declared,
+    /// It waits, and this is its turn.
+    Retried,
+}
+
+impl Site {
+    /// Whether a cluster that takes further hosts by `decided` comes after an older one that may get some since the last change. A
+    /// cluster that gets nothing holds up nobody.
+    pub(super) fn precedence(
+        &self,
+        record: &Record,
+        decided: &Record,
+        room: Room<'_>,
+        why: Why,
+        now: SystemTime,
+    ) -> Precedence {
+        let mut precedence = Precedence::default();
+        if !takes_more(record, decided) {
+            return precedence;
+        }
+        let view = self.view();
+        let own = priority(view, record, now);
+        for name in self.turns.older(record) {
+            let Some(older) = self.claims.get(name) else {
+                continue;
+            };
+            // Of new clusters the older one comes first; everything else comes before new ones.
+            let is_before = if own.kind == PriorityClass::New {
+                true
+            } else {
+                !is_new(older) && priority(view, older, now) < own
+            };
+            if !is_before || *name == record.cluster || !is_due(view, older) {
+                continue;
+            }
+            let is_large = older.spec.roles().len() > ROLES || older.spec.wanted() > WANTED;
+            let is_over = precedence.nothing.len() == DECIDED;
+            match why {
+                Why::Declared if is_large || is_over => {
+                    precedence.is_later = true;
+                    break;
+                }
+                // In its turn it waits only for one that gets something: those that never do must not hold it up.
+                Why::Retried if is_over => break,
+                Why::Declared | Why::Retried => {}
+            }
+            let room = self.room(name, room.largest);
+            let settled = self.settled(Record::clone(older), room, now);
+            let next = self.decide_without(withheld(&settled), &settled, room, now);
+            let takes = next.members.keys().any(|id| !settled.members.contains_key(id));
+            if takes && room.require_growth(&settled, &next).is_ok() {
+                precedence.is_later = true;
+                break;
+            }
+            precedence.nothing.push(name.clone());
+        }
+        precedence
+    }
+
+    /// The decision without further hosts, and why.
+    pub(super) fn decide_later(&self, settled: &Record, room: Room<'_>, now: SystemTime) -> Record {
+        let mut decided = self.decide_without(Withheld::GROWTH, settled, room, now);
+        decided.refusal = Some(Refusal::older_first());
+        decided
+    }
+}
+
+/// Whether a cluster has no member that stays.
+fn is_new(record: &Record) -> bool {
+    let mut members = record.members.values();
+    members.all(|member| member.state == MemberState::Releasing)
+}
+
+/// Whether a decision takes hosts that are in nobody's place.
+fn takes_more(before: &Record, after: &Record) -> bool {
+    let mut members = after.members.iter();
+    members.any(|(id, member)| member.replaces.is_none() && !before.members.contains_key(id))
+}

@@ -1,0 +1,138 @@
+//! Whose turn it is among the clusters that wait for hosts, and which of them were decided since anything has changed that could let
+//! them have some.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
+};
+
+use ::placement::{ClusterName, MemberState};
+
+use crate::record::Record;
+
+/// Clusters of a site that are refused, the oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turns {
+    /// Ascends with whatever may let a cluster have hosts.
+    change: u64,
+    waiting: BTreeSet<Place>,
+    decided: BTreeMap<ClusterName, Decided>,
+}
+
+/// A cluster's place: those whose creation is not known come last, as in the order of retries.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    undated: bool,
+    created: Option<SystemTime>,
+    cluster: ClusterName,
+}
+
+/// The last decision of a cluster that is refused.
+#[derive(Clone, Copy, Debug)]
+struct Decided {
+    change: u64,
+    /// Its record says what was decided.
+    recorded: bool,
+}
+
+impl Place {
+    fn new(record: &Record) -> Self {
+        Self {
+            undated: record.created.is_none(),
+            created: record.created,
+            cluster: record.cluster.clone(),
+        }
+    }
+}
+
+impl Turns {
+    /// Of the records that the ledger holds.
+    pub(super) fn new<'a>(records: impl Iterator<Item = &'a Record>) -> Self {
+        Self {
+            waiting: records
+                .filter(|record| is_refused(record))
+                .map(Place::new)
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Hosts, or who may have them, have changed: whoever waits may get some.
+    pub(super) fn change(&mut self) {
+        self.change += 1;
+    }
+
+    /// Takes in that a record is in the place of the one before it.
+    pub(super) fn replace(&mut self, before: Option<&Record>, after: Option<&Record>) {
+        if let Some(before) = before {
+            self.waiting.remove(&Place::new(before));
+            self.decided.remove(&before.cluster);
+        }
+        if let Some(after) = after
+            && is_refused(after)
+        {
+            self.waiting.insert(Place::new(after));
+        }
+        if before.is_some_and(|before| gives_up(before, after)) {
+            self.change();
+        }
+    }
+
+    /// Takes in that a cluster that is refused was decided, and that its record says so.
+    pub(super) fn decided(&mut self, record: &Record) {
+        if is_refused(record) {
+            self.decide(&record.cluster, true);
+        }
+    }
+
+    /// Takes in that clusters would get nothing if they were decided now.
+    pub(super) fn get_nothing(&mut self, clusters: &[ClusterName]) {
+        for cluster in clusters {
+            if !self.is_known(cluster) {
+                self.decide(cluster, false);
+            }
+        }
+    }
+
+    fn decide(&mut self, cluster: &ClusterName, recorded: bool) {
+        let change = self.change;
+        self.decided.insert(cluster.clone(), Decided { change, recorded });
+    }
+
+    /// Whether a cluster's refusal stands since it was decided last, and its record says so.
+    pub(super) fn stands(&self, cluster: &ClusterName) -> bool {
+        let decided = self.decided.get(cluster);
+        decided.is_some_and(|decided| decided.recorded && decided.change == self.change)
+    }
+
+    /// Whether it is known that a cluster gets nothing.
+    fn is_known(&self, cluster: &ClusterName) -> bool {
+        let decided = self.decided.get(cluster);
+        decided.is_some_and(|decided| decided.change == self.change)
+    }
+
+    /// Clusters that were made before this one, are refused, and may get something now.
+    pub(super) fn older(&self, record: &Record) -> impl Iterator<Item = &ClusterName> {
+        let older = self.waiting.range(..Place::new(record));
+        let clusters = older.map(|place| &place.cluster);
+        clusters.filter(|cluster| !self.is_known(cluster))
+    }
+}
+
+fn is_refused(record: &Record) -> bool {
+    record.refusal.is_some() && !record.releasing
+}
+
+/// Whether a cluster has less than before of what others may want.
+fn gives_up(before: &Record, after: Option<&Record>) -> bool {
+    let Some(after) = after else {
+        return true;
+    };
+    before.members.iter().any(|(id, member)| {
+        let stays = after.members.get(id).is_some_and(|next| {
+            next.addresses == member.addresses
+                && (next.state != MemberState::Releasing || member.state == MemberState::Releasing)
+        });
+        !stays
+    })
+}
