@@ -26,9 +26,16 @@ const REMOVED: Definition = Definition {
     labels: &[],
     help: "Unfinished logins that were removed, since a provider had too many or half of etcd's quota was in use",
 };
+/// Providers that were not checked.
+const UNCHECKED: Definition = Definition {
+    name: "sip_dex_agent_unchecked_providers",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Identity providers whose unfinished logins the last pass could not check; the log names the first",
+};
 
 /// Every metric of the Dex agent, in the order of the documentation.
-pub const DEFINITIONS: [&Definition; 3] = [&IN_USE, &QUOTA, &REMOVED];
+pub const DEFINITIONS: [&Definition; 4] = [&IN_USE, &QUOTA, &REMOVED, &UNCHECKED];
 
 /// What is measured of the storage. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +43,7 @@ pub struct StorageMetrics {
     in_use: Gauge<u64, AtomicU64>,
     quota: Gauge<u64, AtomicU64>,
     removed: Counter,
+    unchecked: Gauge<u64, AtomicU64>,
 }
 
 impl StorageMetrics {
@@ -46,6 +54,7 @@ impl StorageMetrics {
         metrics.add(&IN_USE, this.in_use.clone());
         metrics.add(&QUOTA, this.quota.clone());
         metrics.add(&REMOVED, this.removed.clone());
+        metrics.add(&UNCHECKED, this.unchecked.clone());
         this
     }
 
@@ -55,9 +64,20 @@ impl StorageMetrics {
         self.quota.set(quota);
     }
 
+    /// Bytes that the storage had in use, when it was observed last.
+    #[must_use]
+    pub fn in_use_bytes(&self) -> u64 {
+        self.in_use.get()
+    }
+
     /// So many begun logins were removed.
     pub(crate) fn removed(&self, logins: u64) {
         self.removed.inc_by(logins);
+    }
+
+    /// The begun logins of so many providers were not checked.
+    pub(crate) fn set_unchecked(&self, providers: usize) {
+        self.unchecked.set(u64::try_from(providers).unwrap_or(u64::MAX));
     }
 
     /// How many begun logins were removed.

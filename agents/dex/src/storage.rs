@@ -3,6 +3,7 @@
 //! Dex stores its signing keys, codes and refresh tokens under fixed names. So providers of one namespace share nothing only if
 //! each has another prefix, and a provider cannot be made to read another's only if etcd refuses it.
 
+mod begun;
 mod connection;
 mod names;
 mod quota;
@@ -78,8 +79,11 @@ pub enum Error {
         source: std::io::Error,
     },
     /// etcd does not answer.
-    #[error("etcd does not answer within {} s", ANSWER.as_secs())]
-    Late,
+    #[error("etcd does not answer within {} s", within.as_secs())]
+    Late {
+        /// So long it had.
+        within: Duration,
+    },
     /// It has no authentication, and is not for identity providers only.
     #[error(
         "this etcd holds keys of others ({count}), so its authentication is not turned on: \
@@ -92,6 +96,16 @@ pub enum Error {
     /// Its release lets users read what they must not.
     #[error("etcd {0} lets a provider read and write the keys of others: use {first}", first = release::FIRST)]
     Release(String),
+    /// The begun logins of providers cannot be checked.
+    #[error("the unfinished logins of the provider {user} and of {others} others were not checked")]
+    Provider {
+        /// The user of the first of them.
+        user: String,
+        /// How many others there are.
+        others: usize,
+        /// Why not, of the first of them.
+        source: Box<Self>,
+    },
     /// etcd refuses.
     #[error("etcd refuses to {action}: {source}")]
     Etcd {
@@ -362,7 +376,8 @@ async fn grant_prefix(client: &mut Client, role: &str, prefix: &str) -> Result<(
 
 /// In bounded time.
 async fn within<T>(asking: impl Future<Output = Result<T, Error>> + Unpin) -> Result<T, Error> {
-    time::timeout(ANSWER, asking).await.map_err(|_| Error::Late)?
+    let answer = time::timeout(ANSWER, asking).await;
+    answer.map_err(|_| Error::Late { within: ANSWER })?
 }
 
 #[cfg(test)]

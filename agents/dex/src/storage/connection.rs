@@ -71,7 +71,7 @@ impl Etcd {
         Ok(client)
     }
 
-    /// Clients of each member by itself, for what takes time. Their etcd requires passwords.
+    /// Clients of each member that answers, by itself, for what takes time. Their etcd requires passwords.
     pub(super) async fn members(&self, answer: Duration) -> Result<Vec<Client>, Error> {
         let password = self.password().await?;
         let user = Some((self.user.as_str(), password.as_str()));
@@ -79,12 +79,27 @@ impl Etcd {
             let connected = self.connect_to(std::slice::from_ref(endpoint), user, answer);
             connected.await.map_err(etcd("log in"))
         });
-        join_all(members).await.into_iter().collect()
+        let (mut clients, mut result) = (Vec::new(), Ok(()));
+        for member in join_all(members).await {
+            match member {
+                Ok(member) => clients.push(member),
+                Err(error) => result = Err(error),
+            }
+        }
+        match result {
+            Err(error) if clients.is_empty() => Err(error),
+            Err(error) => {
+                let error = runtime::error_chain::chain(&error);
+                tracing::warn!(error, "a member of the storage is left out");
+                Ok(clients)
+            }
+            Ok(()) => Ok(clients),
+        }
     }
 
     /// Whether every member that answers is of a release in which a user has no keys but those of its role.
     pub(super) async fn keeps_users_apart(&self) -> Result<(), Error> {
-        let mut result = Err(Error::Late);
+        let mut result = Err(Error::Late { within: ANSWER });
         for endpoint in &self.endpoints {
             match self.release(endpoint).await {
                 Ok(release) if !release::keeps_users_apart(&release) => return Err(Error::Release(release)),

@@ -2,47 +2,36 @@
 //! each with the texts of its request until it expires. An etcd that is full takes nothing from anybody, until somebody repairs it.
 //!
 //! So a provider has a most of begun logins. From half of etcd's quota on, the oldest of the provider that takes most room go, until less
-//! is in use; then the room is given back and the alarm is ended. Nothing else is ever removed here.
+//! is in use; then the room is given back and the alarm is ended. Nothing else is ever removed here. What fails for one provider, or takes
+//! long, keeps nothing of this from the others.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use etcd_client::{
-    AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions, GetOptions, KeyValue, Txn, TxnOp,
-};
-use tokio::time;
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions, GetOptions};
+use tokio::time::{self, Instant};
 
 use super::{
     Error,
+    begun::{self, Begun, Logins},
     connection::{Etcd, mentions},
     etcd,
-    names::PREFIX,
 };
 use crate::metrics::StorageMetrics;
 
-/// What the names of keys begin with, after a provider's prefix, that Dex writes before anybody has logged in.
-const BEGUN: [&str; 3] = ["auth_req/", "device_req/", "device_token/"];
-/// Begun logins that a provider may have. People complete one within minutes, and then it is gone.
-const MOST: u64 = 10_000;
-/// Bytes that those of a provider may take. Dex reads all of them at once to find those that have expired.
-const MOST_BYTES: u64 = 32 << 20;
-/// With fewer than so many it is not determined how large they are.
-const FEW: u64 = 256;
 /// A provider whose begun logins take less keeps them, however little room there is: then it is something else that takes it.
 const LITTLE: u64 = 1 << 20;
-/// The size of so many is measured. Their names are random, so the first are as large as the others.
-const SAMPLE: i64 = 16;
-/// Largest answer with a sample: etcd takes at most 1.5 MiB in a request, if nothing else is configured.
-const LARGEST_ANSWER: usize = 64 << 20;
-/// Keys in one answer: etcd reads their values too.
-const PAGE: i64 = 256;
-/// Keys that are deleted in one transaction; etcd takes 128.
-const BATCH: usize = 100;
+/// Removed logins are worth a defragmentation if they have this part of what etcd takes on its disk.
+const RELEVANT: u64 = 16;
 /// How often the oldest half of the largest goes in one pass.
 const ROUNDS: usize = 16;
 /// Within this time etcd has compacted its history, or a member its file.
 const REPAIR: Duration = Duration::from_mins(1);
+/// Within this time the begun logins of one provider are read, or removed.
+const PROVIDER: Duration = Duration::from_secs(20);
+/// Within this time those of all are read.
+const PROVIDERS: Duration = Duration::from_secs(40);
 /// Within this time all is done, or it begins anew.
-const PASS: Duration = Duration::from_mins(3);
+const PASS: Duration = Duration::from_mins(4);
 
 /// How full etcd is, by its fullest member.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -83,174 +72,154 @@ impl Space {
     }
 }
 
-/// The begun logins of a provider, or one kind of them.
-#[derive(Clone, Debug, Eq, PartialEq)]
-struct Begun {
-    /// What their keys begin with.
-    prefix: String,
-    count: u64,
-    /// Of one, on average; 0: not determined.
-    bytes: u64,
-}
+/// Providers for which something failed, and what was the first error of each.
+#[derive(Debug, Default)]
+struct Failed(BTreeMap<String, Error>);
 
-/// Whose size is determined.
-#[derive(Clone, Copy, Debug)]
-enum Measure {
-    /// Of all.
-    All,
-    /// Of those that may be too large.
-    Many,
-}
-
-impl Begun {
-    fn size(&self) -> u64 {
-        self.count.saturating_mul(self.bytes)
+impl Failed {
+    /// Waits for what is done for a provider, until this end and at most [`PROVIDER`].
+    async fn check<T>(
+        &mut self,
+        user: &str,
+        end: Instant,
+        done: impl Future<Output = Result<T, Error>>,
+    ) -> Option<T> {
+        let within = end.saturating_duration_since(Instant::now()).min(PROVIDER);
+        let done = time::timeout(within, done).await;
+        match done.unwrap_or(Err(Error::Late { within })) {
+            Ok(done) => Some(done),
+            Err(error) => {
+                self.0.entry(user.to_owned()).or_insert(error);
+                None
+            }
+        }
     }
 
-    /// How many are too many, whatever room there is.
-    fn surplus(&self) -> u64 {
-        let most = MOST_BYTES.checked_div(self.bytes).unwrap_or(MOST).min(MOST);
-        self.count.saturating_sub(most)
+    fn result(mut self) -> Result<(), Error> {
+        let Some((user, source)) = self.0.pop_first() else {
+            return Ok(());
+        };
+        Err(Error::Provider {
+            user,
+            others: self.0.len(),
+            source: Box::new(source),
+        })
     }
 }
 
 /// Removes begun logins that are too many, and makes room.
 pub(super) async fn keep_free(etcd: &Etcd, metrics: &StorageMetrics) -> Result<(), Error> {
     let pass = Box::pin(pass(etcd, metrics));
-    time::timeout(PASS, pass).await.map_err(|_| Error::Late)?
+    let done = time::timeout(PASS, pass).await;
+    done.map_err(|_| Error::Late { within: PASS })?
 }
 
 async fn pass(etcd: &Etcd, metrics: &StorageMetrics) -> Result<(), Error> {
     let mut client = etcd.connect().await?;
     let mut members = etcd.members(REPAIR).await?;
-    for begun in all_begun(&mut client, Measure::Many).await? {
-        remove_oldest(&mut client, &begun, begun.surplus(), metrics).await?;
+    let users = begun::providers(&mut client).await?;
+    let mut logins = Logins::new(&client, metrics);
+    let mut failed = Failed::default();
+    let (end, before) = (Instant::now() + PROVIDERS, metrics.removed_logins());
+    for user in &users {
+        failed.check(user, end, logins.remove_surplus(user)).await;
     }
     let mut space = space(&mut members, metrics).await?;
     if space.is_short() || space.is_fragmented() || space.is_full {
         // The history of what was removed takes room too.
-        space = make_room(&mut members, space, metrics).await?;
+        let history = History::after(before, metrics);
+        space = make_room(&mut members, space, history, metrics).await?;
     }
+    if space.is_short() {
+        remove_largest(&users, &mut logins, &mut members, metrics, &mut failed).await?;
+    }
+    metrics.set_unchecked(failed.0.len());
+    failed.result()
+}
+
+/// Removes the oldest begun logins of the provider that has most, until etcd is less than half full.
+async fn remove_largest(
+    users: &[String],
+    logins: &mut Logins<'_>,
+    members: &mut [Client],
+    metrics: &StorageMetrics,
+    failed: &mut Failed,
+) -> Result<(), Error> {
+    let mut all: Vec<Begun> = Vec::new();
+    let (end, before) = (Instant::now() + PROVIDERS, metrics.removed_logins());
+    for user in users {
+        let begun = failed.check(user, end, logins.list(user)).await;
+        all.extend(begun.unwrap_or_default());
+    }
+    // Some were removed instead of listed.
+    let history = History::after(before, metrics);
+    let mut space = space(members, metrics).await?;
+    space = make_room(members, space, history, metrics).await?;
     for _ in 0..ROUNDS {
         if !space.is_short() {
             break;
         }
-        let begun = all_begun(&mut client, Measure::All).await?;
-        let largest = begun.iter().max_by_key(|begun| begun.size());
-        let Some(largest) = largest.filter(|largest| largest.size() >= LITTLE) else {
+        let by_size = all.iter().enumerate();
+        let largest = by_size.max_by_key(|(_, begun)| begun.size());
+        let Some((largest, _)) = largest.filter(|(_, begun)| begun.size() >= LITTLE) else {
             tracing::warn!(
                 in_use = space.in_use,
                 "the storage of identity providers is half full with other data than unfinished logins: raise its quota"
             );
             break;
         };
-        remove_oldest(&mut client, largest, largest.count.div_ceil(2), metrics).await?;
-        space = make_room(&mut members, space, metrics).await?;
-    }
-    Ok(())
-}
-
-/// Of every provider, also those of other sites: etcd is full for all.
-async fn all_begun(client: &mut Client, measure: Measure) -> Result<Vec<Begun>, Error> {
-    let users = client.user_list().await.map_err(etcd("list users"))?;
-    let mut all = Vec::new();
-    for user in users.users() {
-        if !user.starts_with(&format!("{PREFIX}/")) {
-            continue;
-        }
-        for kind in BEGUN {
-            let prefix = format!("{user}/{kind}");
-            let counted = GetOptions::new().with_prefix().with_count_only();
-            let counted = client.get(&*prefix, Some(counted)).await;
-            let count = counted.map_err(etcd("count keys"))?.count();
-            let count = u64::try_from(count).unwrap_or_default();
-            let bytes = match measure {
-                Measure::Many if count < FEW => 0,
-                Measure::Many | Measure::All => average(client, &prefix).await?,
-            };
-            all.push(Begun { prefix, count, bytes });
-        }
-    }
-    Ok(all)
-}
-
-/// Bytes of one, by a sample.
-async fn average(client: &Client, prefix: &str) -> Result<u64, Error> {
-    let sample = GetOptions::new().with_prefix().with_limit(SAMPLE);
-    let mut client = client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
-    let sample = client.get(prefix, Some(sample)).await;
-    let sample = sample.map_err(etcd("read keys"))?;
-    let sizes = sample
-        .kvs()
-        .iter()
-        .map(|pair| pair.key().len() + pair.value().len());
-    let sum = u64::try_from(sizes.sum::<usize>()).unwrap_or(u64::MAX);
-    let count = u64::try_from(sample.kvs().len()).unwrap_or_default();
-    Ok(sum.checked_div(count).unwrap_or_default())
-}
-
-/// Removes so many, those first that were begun first.
-async fn remove_oldest(
-    client: &mut Client,
-    begun: &Begun,
-    count: u64,
-    metrics: &StorageMetrics,
-) -> Result<(), Error> {
-    if count == 0 {
-        return Ok(());
-    }
-    let mut keys = keys(client, &begun.prefix).await?;
-    keys.sort_unstable();
-    keys.truncate(usize::try_from(count).unwrap_or(usize::MAX));
-    for batch in keys.chunks(BATCH) {
-        // A plain deletion of a key that is gone meanwhile deletes nothing.
-        let deletions: Vec<TxnOp> = batch
-            .iter()
-            .map(|(_, key)| TxnOp::delete(key.clone(), None))
-            .collect();
-        let deleted = client.txn(Txn::new().and_then(deletions)).await;
-        deleted.map_err(etcd("delete keys"))?;
-    }
-    let removed = keys.len();
-    metrics.removed(removed.try_into().unwrap_or_default());
-    tracing::warn!(
-        prefix = begun.prefix,
-        begun = begun.count,
-        removed,
-        "removed the oldest unfinished logins of an identity provider: it had too many, or etcd is half full"
-    );
-    Ok(())
-}
-
-/// The keys with this prefix, and when each was made. They are read in pages, since etcd reads every value to sort them itself.
-async fn keys(client: &mut Client, prefix: &str) -> Result<Vec<(i64, Vec<u8>)>, Error> {
-    let mut keys = Vec::new();
-    let mut from = prefix.as_bytes().to_vec();
-    // The last character of every prefix is a slash.
-    let end = format!("{}0", prefix.trim_end_matches('/'));
-    loop {
-        let page = GetOptions::new()
-            .with_range(end.as_str())
-            .with_keys_only()
-            .with_limit(PAGE);
-        let page = client.get(from, Some(page)).await.map_err(etcd("list keys"))?;
-        let made = |pair: &KeyValue| (pair.create_revision(), pair.key().to_vec());
-        keys.extend(page.kvs().iter().map(made));
-        let Some(last) = page.kvs().last().filter(|_| page.more()) else {
-            return Ok(keys);
+        let mut begun = all.swap_remove(largest);
+        let (user, half) = (begun.user.clone(), begun.half());
+        // A defragmentation stops a member for a moment: not for little, which anybody can write again.
+        let is_relevant = space.is_full || begun.size() / 2 >= space.size / RELEVANT;
+        let history = if is_relevant {
+            History::OfLogins
+        } else {
+            History::OfOthers
         };
-        // The next key that there can be.
-        from = last.key().to_vec();
-        from.push(0);
+        let end = Instant::now() + PROVIDER;
+        let removed = failed.check(&user, end, logins.remove_oldest(&mut begun, half));
+        // Where it fails, another is the largest.
+        if removed.await.is_some() {
+            all.push(begun);
+            space = make_room(members, space, history, metrics).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What the history of etcd has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum History {
+    /// Begun logins that were removed just now. etcd counts their bytes as in use until it has written twice more, and while it is full it
+    /// writes nothing.
+    OfLogins,
+    OfOthers,
+}
+
+impl History {
+    /// By how many were removed before.
+    fn after(before: u64, metrics: &StorageMetrics) -> Self {
+        if metrics.removed_logins() > before {
+            Self::OfLogins
+        } else {
+            Self::OfOthers
+        }
     }
 }
 
 /// Drops the history, gives the room of what is gone back, and ends the alarm.
-async fn make_room(members: &mut [Client], before: Space, metrics: &StorageMetrics) -> Result<Space, Error> {
+async fn make_room(
+    members: &mut [Client],
+    before: Space,
+    history: History,
+    metrics: &StorageMetrics,
+) -> Result<Space, Error> {
     compact(members).await?;
     let mut now = space(members, metrics).await?;
     now.is_full = before.is_full || now.is_full;
-    if now.is_fragmented() {
+    let is_counted_late = history == History::OfLogins && (now.is_full || now.is_short());
+    if now.is_fragmented() || is_counted_late {
         // One after the other: a member answers nothing meanwhile.
         for member in &mut *members {
             member.defragment().await.map_err(etcd("defragment"))?;
@@ -327,25 +296,27 @@ async fn disarm(members: &mut [Client]) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_provider_has_a_most_of_begun_logins() {
-        let begun = |count: u64, bytes: u64| Begun {
-            prefix: String::new(),
-            count,
-            bytes,
-        };
-        for (count, bytes, surplus) in [
-            (0, 0, 0),
-            (FEW - 1, 0, 0),
-            (MOST, 1_000, 0),
-            (MOST + 5, 1_000, 5),
-            // By their size.
-            (1_000, 64 << 10, 1_000 - 512),
-            (512, 64 << 10, 0),
-            (300, MOST_BYTES * 2, 300),
-        ] {
-            assert_eq!(begun(count, bytes).surplus(), surplus, "{count} of {bytes}");
+    #[tokio::test(start_paused = true)]
+    async fn providers_that_fail_or_hang_keep_nothing_from_others() {
+        let mut failed = Failed::default();
+        let end = Instant::now() + PROVIDERS;
+        let fails = async || Err::<(), _>(Error::Foreign { count: 1 });
+        assert_eq!(failed.check("a", end, fails()).await, None);
+        let hangs = std::future::pending::<Result<(), Error>>();
+        assert_eq!(failed.check("b", end, hangs).await, None);
+        // One that fails twice is one.
+        assert_eq!(failed.check("a", end, fails()).await, None);
+        for _ in 0..9 {
+            let hangs = std::future::pending::<Result<(), Error>>();
+            failed.check("c", end, hangs).await;
         }
+        assert!(Instant::now() <= end);
+        assert_eq!(failed.check("d", end, async { Ok(7) }).await, Some(7));
+        let error = failed.result().unwrap_err();
+        let text = runtime::error_chain::chain(&error);
+        let expected = "the unfinished logins of the provider a and of 2 others were not checked: this etcd holds keys of others";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(Failed::default().result().is_ok());
     }
 
     #[test]

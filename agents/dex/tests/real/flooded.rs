@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use dex_agent::{metrics::StorageMetrics, storage::Store};
-use etcd_client::{AlarmAction, AlarmType, GetOptions};
+use etcd_client::{AlarmAction, AlarmType, Client, GetOptions, Txn, TxnOp};
+use render::dex::Storage;
 use sandbox::login::{Login, Provider, REDIRECT};
 use tokio::{task::JoinSet, time};
 
-use crate::stage::{ADA, SITE, Stage, root_client};
+use crate::stage::{ADA, SITE, Stage, root_client, storage_client};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 const QUOTA: &str = "16777216";
@@ -26,6 +27,35 @@ async fn flood(provider: &Provider, text: &str) {
         connections.spawn(async move { while begin(&provider, &text).await {} });
     }
     while connections.join_next().await.is_some() {}
+}
+
+/// As its tenant can, who reads the password in a Secret: keys like begun logins, with names of 60 KB and no value, until etcd is full.
+async fn fill_with_long_names(storage: &Storage) {
+    let mut connections = JoinSet::new();
+    for connection in 0..8 {
+        let mut tenant = storage_client(storage).await;
+        let prefix = format!("{}auth_req/{connection}", storage.prefix);
+        connections.spawn(async move {
+            let name = "k".repeat(60_000);
+            for number in 0..usize::MAX {
+                let key = format!("{prefix}-{number}-{name}");
+                if tenant.put(key, "", None).await.is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    while connections.join_next().await.is_some() {}
+}
+
+async fn alarms(root: &mut Client) -> usize {
+    let alarms = root.alarm(AlarmAction::Get, AlarmType::Nospace, None).await;
+    alarms.unwrap().alarms().len()
+}
+
+async fn count(root: &mut Client, prefix: &str) -> i64 {
+    let counted = Some(GetOptions::new().with_prefix().with_count_only());
+    root.get(prefix, counted).await.unwrap().count()
 }
 
 async fn logs_in(provider: &Provider) -> bool {
@@ -54,10 +84,6 @@ async fn one_flooded_provider_keeps_nobody_out() {
 
     flood(&at_shop, &text).await;
     let mut root = root_client(&stage).await;
-    let alarms = async |root: &mut etcd_client::Client| {
-        let alarms = root.alarm(AlarmAction::Get, AlarmType::Nospace, None).await;
-        alarms.unwrap().alarms().len()
-    };
     assert_eq!(alarms(&mut root).await, 1);
     assert!(!logs_in(&at_bank).await);
 
@@ -122,7 +148,92 @@ async fn the_oldest_begun_logins_go_first() {
     assert!((100..200).contains(&gone), "{gone}");
     assert_eq!(left, (gone..700).collect::<Vec<_>>());
     stage.store.keep_free().await.unwrap();
-    let all = Some(GetOptions::new().with_prefix().with_count_only());
-    let count = root.get(&*shop.storage.prefix, all).await.unwrap().count();
-    assert_eq!(count, i64::from(700 - gone));
+    assert_eq!(
+        count(&mut root, &shop.storage.prefix).await,
+        i64::from(700 - gone)
+    );
+}
+
+/// A page of them is larger than what a client of etcd reads if nothing else is set.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_names_of_one_tenant_keep_nobody_out() {
+    let stage = Stage::start_with("names", &[("--quota-backend-bytes", "67108864")]).await;
+    let fields = || serde_json::json!({});
+    let (shop, bank) = (
+        stage.provider("shop", fields()).await,
+        stage.provider("bank", fields()).await,
+    );
+    let _of_bank = stage.run("dex-bank", &bank).await;
+    let at_bank = bank.person();
+    assert!(logs_in(&at_bank).await);
+
+    fill_with_long_names(&shop.storage).await;
+    let mut root = root_client(&stage).await;
+    let begun = format!("{}auth_req/", shop.storage.prefix);
+    let written = count(&mut root, &begun).await;
+    assert!(written > 600, "{written}");
+    assert_eq!(alarms(&mut root).await, 1);
+    assert!(!logs_in(&at_bank).await);
+
+    let metrics = StorageMetrics::default();
+    let store = Store::new(stage.storage.clone(), SITE, metrics.clone()).unwrap();
+    store.keep_free().await.unwrap();
+    assert!(logs_in(&at_bank).await);
+    assert_eq!(alarms(&mut root).await, 0);
+    assert_eq!(metrics.removed_logins(), u64::try_from(written).unwrap());
+    let in_use = metrics.in_use_bytes();
+    assert!((1..16 << 20).contains(&in_use), "{in_use}");
+    assert_eq!(count(&mut root, &begun).await, 0);
+}
+
+/// Where etcd takes larger requests than usual, a page of values is larger than what the agent reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_that_cannot_be_listed_leave_room_for_others() {
+    let flags = [
+        ("--quota-backend-bytes", "134217728"),
+        ("--max-request-bytes", "8388608"),
+    ];
+    let stage = Stage::start_with("values", &flags).await;
+    let shop = stage.provider("shop", serde_json::json!({})).await;
+    let mut root = root_client(&stage).await;
+    let mut tenant = storage_client(&shop.storage).await;
+    let begun = format!("{}device_req/", shop.storage.prefix);
+    let value = "n".repeat(4 << 20);
+    for number in 0..usize::MAX {
+        let key = format!("{begun}{number}");
+        if tenant.put(key, &*value, None).await.is_err() {
+            break;
+        }
+    }
+    let written = count(&mut root, &begun).await;
+    assert!(written > 20, "{written}");
+    assert_eq!(alarms(&mut root).await, 1);
+
+    let metrics = StorageMetrics::default();
+    let store = Store::new(stage.storage.clone(), SITE, metrics.clone()).unwrap();
+    store.keep_free().await.unwrap();
+    assert_eq!(alarms(&mut root).await, 0);
+    assert_eq!(metrics.removed_logins(), u64::try_from(written).unwrap());
+    let in_use = metrics.in_use_bytes();
+    assert!((1..16 << 20).contains(&in_use), "{in_use}");
+    tenant.put(begun, "", None).await.unwrap();
+}
+
+/// More than the agent lists: they go at once, and nothing else of the provider.
+#[tokio::test(flavor = "multi_thread")]
+async fn far_too_many_begun_logins_go_at_once() {
+    let stage = Stage::start("all").await;
+    let shop = stage.provider("shop", serde_json::json!({})).await;
+    let mut root = root_client(&stage).await;
+    let key = |kind: &str, number: u32| format!("{}{kind}/{number}", shop.storage.prefix);
+    for hundred in 0..401 {
+        let puts = (0..100).map(|number| TxnOp::put(key("auth_req", hundred * 100 + number), "{}", None));
+        let puts: Vec<_> = puts.collect();
+        root.txn(Txn::new().and_then(puts)).await.unwrap();
+    }
+    for kind in ["device_req", "refresh_token", "auth_code"] {
+        root.put(key(kind, 0), "{}", None).await.unwrap();
+    }
+    stage.store.keep_free().await.unwrap();
+    assert_eq!(count(&mut root, &shop.storage.prefix).await, 3);
 }

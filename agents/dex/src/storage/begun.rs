@@ -1,0 +1,386 @@
+//! The begun logins of a provider: what Dex stores before anybody has logged in. A tenant can read the password of its provider in etcd, so
+//! their names, sizes and number can be all that etcd takes. What is read at once is bounded by that, and what Dex would never have made is
+//! removed without a list.
+
+use etcd_client::{
+    Client, CompactionOptions, DeleteOptions, GetOptions, GetResponse, KvClient, ResponseHeader, Txn, TxnOp,
+};
+
+use super::{Error, connection::mentions, etcd, names::PREFIX};
+use crate::metrics::StorageMetrics;
+
+/// What the names of keys begin with, after a provider's prefix, that Dex writes before anybody has logged in. Each ends with a slash.
+const KINDS: [&str; 3] = ["auth_req/", "device_req/", "device_token/"];
+/// Begun logins of one kind that a provider may have. People complete one within minutes, and then it is gone.
+const MOST: usize = 10_000;
+/// Bytes that they may take. Dex reads all of them at once to find those that have expired.
+const MOST_BYTES: u64 = 32 << 20;
+/// Of more than so many no list is made.
+const LISTED: usize = 4 * MOST;
+/// Nor of more bytes.
+const LISTED_BYTES: u64 = 4 * MOST_BYTES;
+/// Bytes of the longest name of one. Those of Dex have fewer than 64.
+const LONGEST_NAME: usize = 256;
+/// With fewer than so many their size is not determined while there is room.
+const FEW: usize = 256;
+/// The size of so many is measured then.
+const SAMPLE: i64 = 16;
+/// Bytes of names that are deleted before the history is dropped.
+const HISTORY: usize = 16 << 20;
+/// Keys in one answer: etcd reads their values too, even if it does not send them. With the largest request that etcd takes, if nothing
+/// else is configured, each has 1.5 MiB.
+const PAGE: i64 = 40;
+/// Largest answer: a page of them.
+const LARGEST_ANSWER: usize = 64 << 20;
+
+/// A begun login.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Login {
+    /// The revision of etcd in which it was begun.
+    made: i64,
+    /// Of its key and value.
+    bytes: u64,
+}
+
+/// The begun logins of one kind.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Begun {
+    /// Whose they are.
+    pub(super) user: String,
+    prefix: String,
+    /// The oldest first.
+    logins: Vec<Login>,
+}
+
+impl Begun {
+    /// Bytes of all.
+    pub(super) fn size(&self) -> u64 {
+        self.logins.iter().map(|login| login.bytes).sum()
+    }
+
+    /// How many of the oldest are half.
+    pub(super) fn half(&self) -> usize {
+        self.logins.len().div_ceil(2)
+    }
+
+    /// How many of the oldest are too many, whatever room there is.
+    fn surplus(&self) -> usize {
+        let mut bytes = 0;
+        let newest = self.logins.iter().rev().take(MOST);
+        let kept = newest.take_while(|login| {
+            bytes += login.bytes;
+            bytes <= MOST_BYTES
+        });
+        self.logins.len() - kept.count()
+    }
+}
+
+/// The users of providers, also those of other sites: etcd is full for all.
+pub(super) async fn providers(client: &mut Client) -> Result<Vec<String>, Error> {
+    let users = client.user_list().await.map_err(etcd("list users"))?;
+    let users = users.users().iter();
+    let of_providers = users.filter(|user| user.starts_with(&format!("{PREFIX}/")));
+    Ok(of_providers.cloned().collect())
+}
+
+/// Reads, counts and removes begun logins.
+#[derive(Clone)]
+pub(super) struct Logins<'a> {
+    keys: KvClient,
+    metrics: &'a StorageMetrics,
+}
+
+impl<'a> Logins<'a> {
+    pub(super) fn new(client: &Client, metrics: &'a StorageMetrics) -> Self {
+        Self {
+            keys: client.kv_client().max_decoding_message_size(LARGEST_ANSWER),
+            metrics,
+        }
+    }
+
+    /// Removes what is too much of this provider, the oldest first.
+    pub(super) async fn remove_surplus(&mut self, user: &str) -> Result<(), Error> {
+        for kind in KINDS {
+            let prefix = format!("{user}/{kind}");
+            if !self.may_be_too_much(&prefix).await? {
+                continue;
+            }
+            if let Some(mut begun) = self.list_kind(user, prefix).await? {
+                let surplus = begun.surplus();
+                self.remove_oldest(&mut begun, surplus).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Those of this provider, by kind. Those of which no list is made are removed.
+    pub(super) async fn list(&mut self, user: &str) -> Result<Vec<Begun>, Error> {
+        let mut all = Vec::new();
+        for kind in KINDS {
+            all.extend(self.list_kind(user, format!("{user}/{kind}")).await?);
+        }
+        Ok(all)
+    }
+
+    /// Removes so many, those first that were begun first, also from this list.
+    pub(super) async fn remove_oldest(&mut self, begun: &mut Begun, count: usize) -> Result<(), Error> {
+        let oldest = begun.logins.drain(..count.min(begun.logins.len()));
+        let Some(until) = oldest.map(|login| login.made).max() else {
+            return Ok(());
+        };
+        let (mut pages, mut removed) = (Pages::new(&begun.prefix), 0);
+        while let Some(page) = pages.next(&mut self.keys, Values::Without).await? {
+            let page = match page {
+                Page::Known(page) => page,
+                Page::Other(why) => return self.remove_all(&begun.prefix, why).await,
+            };
+            let old = page.into_iter().filter(|(login, _)| login.made <= until);
+            // One that is gone meanwhile is not deleted, which is no error.
+            let deletions: Vec<TxnOp> = old.map(|(_, key)| TxnOp::delete(key, None)).collect();
+            if deletions.is_empty() {
+                continue;
+            }
+            let count = u64::try_from(deletions.len()).unwrap_or_default();
+            let deleted = self.keys.txn(Txn::new().and_then(deletions)).await;
+            deleted.map_err(etcd("delete keys"))?;
+            self.metrics.removed(count);
+            removed += count;
+        }
+        tracing::warn!(
+            prefix = begun.prefix,
+            removed,
+            "removed the oldest unfinished logins of an identity provider: it had too many, or etcd is half full"
+        );
+        Ok(())
+    }
+
+    /// Whether there may be more than [`MOST`], or than [`MOST_BYTES`], by the size of the first: names are random, if they are of Dex.
+    async fn may_be_too_much(&mut self, prefix: &str) -> Result<bool, Error> {
+        let counted = GetOptions::new().with_prefix().with_count_only();
+        let counted = self.keys.get(prefix, Some(counted)).await;
+        let count = counted.map_err(etcd("count keys"))?.count();
+        let count = usize::try_from(count).unwrap_or_default();
+        if !(FEW..=MOST).contains(&count) {
+            return Ok(count > MOST);
+        }
+        let sample = GetOptions::new().with_prefix().with_limit(SAMPLE);
+        let Some(sample) = read(&mut self.keys, prefix.as_bytes().to_vec(), sample).await? else {
+            return Ok(true);
+        };
+        let bytes: u64 = sample
+            .kvs()
+            .iter()
+            .map(|pair| size(pair.key(), pair.value()))
+            .sum();
+        let average = bytes / u64::try_from(sample.kvs().len()).unwrap_or(1).max(1);
+        Ok(average.saturating_mul(count.try_into().unwrap_or(u64::MAX)) > MOST_BYTES)
+    }
+
+    async fn list_kind(&mut self, user: &str, prefix: String) -> Result<Option<Begun>, Error> {
+        let (mut pages, mut logins) = (Pages::new(&prefix), Vec::new());
+        while let Some(page) = pages.next(&mut self.keys, Values::With).await? {
+            match page {
+                Page::Known(page) => logins.extend(page.into_iter().map(|(login, _)| login)),
+                Page::Other(why) => {
+                    self.remove_all(&prefix, why).await?;
+                    return Ok(None);
+                }
+            }
+        }
+        logins.sort_unstable();
+        Ok(Some(Begun {
+            user: user.to_owned(),
+            prefix,
+            logins,
+        }))
+    }
+
+    async fn remove_all(&mut self, prefix: &str, why: Why) -> Result<(), Error> {
+        let removed = match why {
+            Why::Many => self.remove_range(prefix).await?,
+            Why::Large => self.remove_each(prefix).await?,
+        };
+        tracing::warn!(
+            prefix,
+            removed,
+            "removed all unfinished logins of an identity provider: there were far too many, or keys that Dex does not write"
+        );
+        Ok(())
+    }
+
+    async fn remove_range(&mut self, prefix: &str) -> Result<u64, Error> {
+        let all = DeleteOptions::new().with_prefix();
+        let deleted = self.keys.delete(prefix, Some(all)).await;
+        let removed = deleted.map_err(etcd("delete keys"))?.deleted();
+        let removed = removed.try_into().unwrap_or_default();
+        self.metrics.removed(removed);
+        Ok(removed)
+    }
+
+    /// One by one: a request with more than one of the longest names is too large. etcd keeps the name of what is deleted until a
+    /// compaction after the next change, so it would take twice as much room if the history stayed.
+    async fn remove_each(&mut self, prefix: &str) -> Result<u64, Error> {
+        let (mut removed, mut names) = (0, 0);
+        loop {
+            let first = GetOptions::new().with_prefix().with_keys_only().with_limit(PAGE);
+            let Some(page) = read(&mut self.keys, prefix.as_bytes().to_vec(), first).await? else {
+                return Ok(removed + self.remove_range(prefix).await?);
+            };
+            if page.kvs().is_empty() {
+                return Ok(removed);
+            }
+            for pair in page.kvs() {
+                let deleted = self.keys.delete(pair.key(), None).await;
+                let deleted = deleted.map_err(etcd("delete a key"))?;
+                self.metrics.removed(1);
+                removed += 1;
+                names += pair.key().len();
+                let revision = deleted.header().map(ResponseHeader::revision);
+                if let Some(revision) = revision.filter(|_| names >= HISTORY) {
+                    self.compact(revision).await?;
+                    names = 0;
+                }
+            }
+        }
+    }
+
+    async fn compact(&mut self, revision: i64) -> Result<(), Error> {
+        let all = CompactionOptions::new().with_physical();
+        match self.keys.compact(revision, Some(all)).await {
+            Err(error) if mentions(&error, "has been compacted") => Ok(()),
+            compacted => compacted.map(drop).map_err(etcd("compact")),
+        }
+    }
+}
+
+/// Whether values are needed, for the size of a login.
+#[derive(Clone, Copy, Debug)]
+enum Values {
+    With,
+    Without,
+}
+
+#[derive(Debug)]
+enum Page {
+    Known(Vec<(Login, Vec<u8>)>),
+    /// Of these no list is made.
+    Other(Why),
+}
+
+/// Why no list is made.
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    /// There are far too many.
+    Many,
+    /// They are larger than Dex makes them.
+    Large,
+}
+
+/// Reads the keys with a prefix page by page, since etcd reads every value to sort them itself.
+struct Pages<'a> {
+    prefix: &'a str,
+    /// The next key that there can be; `None`: there are no more.
+    from: Option<Vec<u8>>,
+    count: usize,
+    bytes: u64,
+}
+
+impl<'a> Pages<'a> {
+    fn new(prefix: &'a str) -> Self {
+        Self {
+            prefix,
+            from: Some(prefix.as_bytes().to_vec()),
+            count: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Ends, even if somebody writes keys as fast as they are read.
+    async fn next(&mut self, keys: &mut KvClient, values: Values) -> Result<Option<Page>, Error> {
+        let Some(from) = self.from.take() else {
+            return Ok(None);
+        };
+        // The last character of the prefix is a slash.
+        let end = format!("{}0", self.prefix.trim_end_matches('/'));
+        let options = GetOptions::new().with_range(end).with_limit(PAGE);
+        let options = match values {
+            Values::With => options,
+            Values::Without => options.with_keys_only(),
+        };
+        let Some(page) = read(keys, from, options).await? else {
+            return Ok(Some(Page::Other(Why::Large)));
+        };
+        let longest = self.prefix.len() + LONGEST_NAME;
+        if page.kvs().iter().any(|pair| pair.key().len() > longest) {
+            return Ok(Some(Page::Other(Why::Large)));
+        }
+        let logins = page.kvs().iter().map(|pair| {
+            let login = Login {
+                made: pair.create_revision(),
+                bytes: size(pair.key(), pair.value()),
+            };
+            (login, pair.key().to_vec())
+        });
+        let logins: Vec<_> = logins.collect();
+        self.count += logins.len();
+        self.bytes += logins.iter().map(|(login, _)| login.bytes).sum::<u64>();
+        if self.count > LISTED || self.bytes > LISTED_BYTES {
+            return Ok(Some(Page::Other(Why::Many)));
+        }
+        if let Some((_, last)) = logins.last().filter(|_| page.more()) {
+            let mut next = last.clone();
+            next.push(0);
+            self.from = Some(next);
+        }
+        Ok(Some(Page::Known(logins)))
+    }
+}
+
+fn size(key: &[u8], value: &[u8]) -> u64 {
+    u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX)
+}
+
+/// `None`: the answer is larger than [`LARGEST_ANSWER`], since this etcd takes larger requests than others.
+async fn read(keys: &mut KvClient, from: Vec<u8>, options: GetOptions) -> Result<Option<GetResponse>, Error> {
+    match keys.get(from, Some(options)).await {
+        Err(error) if mentions(&error, "decoded message length too large") => Ok(None),
+        read => read.map(Some).map_err(etcd("read keys")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_has_a_most_of_begun_logins() {
+        let begun = |count: usize, bytes: u64| Begun {
+            user: String::new(),
+            prefix: String::new(),
+            logins: vec![Login { made: 1, bytes }; count],
+        };
+        for (count, bytes, surplus) in [
+            (0, 0, 0),
+            (MOST, 1_000, 0),
+            (MOST + 5, 1_000, 5),
+            // By their size.
+            (1_000, 64 << 10, 1_000 - 512),
+            (512, 64 << 10, 0),
+            (300, MOST_BYTES * 2, 300),
+        ] {
+            assert_eq!(begun(count, bytes).surplus(), surplus, "{count} of {bytes}");
+        }
+    }
+
+    #[test]
+    fn large_old_logins_are_too_many_and_small_new_ones_are_not() {
+        let login = |made: i64, bytes: u64| Login { made, bytes };
+        let begun = Begun {
+            user: String::new(),
+            prefix: String::new(),
+            logins: vec![login(1, 10), login(2, MOST_BYTES), login(3, 1_000), login(4, 10)],
+        };
+        assert_eq!(begun.surplus(), 2);
+        assert_eq!(begun.half(), 2);
+    }
+}
