@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 const LEVELS: usize = 64;
 /// Levels of an `override`: texts are at the fifth.
 const OVERRIDE_LEVELS: usize = 8;
+/// Bytes of memory that each value takes besides the bytes of a text, about.
+const VALUE: usize = 32;
 
 /// The value with its first [`LEVELS`] levels.
 pub(crate) fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
@@ -42,6 +44,20 @@ pub(crate) fn cut(value: &mut Value, items: usize) {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// Bytes of memory that a value takes, about.
+pub(crate) fn memory(value: &Value) -> usize {
+    let more = match value {
+        Value::Array(list) => list.iter().map(memory).fold(0, usize::saturating_add),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| key.len().saturating_add(memory(value)))
+            .fold(0, usize::saturating_add),
+        Value::String(text) => text.len(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    VALUE.saturating_add(more)
 }
 
 /// Reads a value of at most so many levels of lists and objects; lists and objects below them are empty.

@@ -68,6 +68,8 @@ impl fmt::Display for Fault {
 pub struct Invalid {
     object: String,
     faults: Vec<Fault>,
+    /// Further faults, which are not kept.
+    more: usize,
 }
 
 impl Invalid {
@@ -76,7 +78,18 @@ impl Invalid {
         Self {
             object: escaped(object, PATH),
             faults,
+            more: 0,
         }
+    }
+
+    /// With those faults only that its text names; the text stays the same.
+    pub(crate) fn with_shown_faults(mut self) -> Self {
+        self.more = self
+            .more
+            .saturating_add(self.faults.len().saturating_sub(SHOWN_FAULTS));
+        self.faults.truncate(SHOWN_FAULTS);
+        self.faults.shrink_to_fit();
+        self
     }
 
     /// The object, for example `SIPCluster lab/wordpress`.
@@ -85,7 +98,7 @@ impl Invalid {
         &self.object
     }
 
-    /// What is wrong with it, in the order of its fields. Never empty.
+    /// What is wrong with it, in the order of its fields; the first of it, if it is a large object of a watch. Never empty.
     #[must_use]
     pub fn faults(&self) -> &[Fault] {
         &self.faults
@@ -99,7 +112,8 @@ impl fmt::Display for Invalid {
             let separator = if index == 0 { "" } else { "; " };
             write!(f, "{separator}{fault}")?;
         }
-        match self.faults.len().saturating_sub(SHOWN_FAULTS) {
+        let not_shown = self.faults.len().saturating_sub(SHOWN_FAULTS);
+        match not_shown.saturating_add(self.more) {
             0 => Ok(()),
             more => write!(f, "; and {more} more"),
         }

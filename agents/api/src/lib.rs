@@ -45,10 +45,10 @@ pub use network_data::{KEY as NETWORK_DATA_KEY, NetworkData, SecretName};
 pub use network_secrets::NetworkSecrets;
 
 pub use sip_cluster::{
-    Amount, AuthSpec, BmcSpec, ClusterApiSpec, ConnectorSpec, ExpirySpec, GithubOrgSpec, GithubSpec,
-    GroupSearchSpec, GroupSpec, JumpHostSpec, LdapSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec,
-    NodeCount, NodeSet, OidcClientSpec, PortRangeSpec, ReplicasSpec, ResourcesSpec, SIPCluster,
-    SIPClusterSpec, SecretKeySpec, Services, UpstreamOidcSpec, UserSearchSpec,
+    Amount, AuthSpec, BmcSpec, ClusterApiSpec, ConnectorSpec, EmptySpec, ExpirySpec, GithubOrgSpec,
+    GithubSpec, GroupSearchSpec, GroupSpec, JumpHostSpec, LdapSpec, LeftOut, LoadBalancerControlPlaneSpec,
+    LoadBalancerWorkerSpec, NodeCount, NodeSet, OidcClientSpec, PortRangeSpec, ReplicasSpec, ResourcesSpec,
+    SIPCluster, SIPClusterSpec, SecretKeySpec, Services, UpstreamOidcSpec, UserSearchSpec,
 };
 pub use status::{
     Applied, Counts, Drained, Endpoint, Member, MemberState, NotPreferred, Placement, RoleCount,

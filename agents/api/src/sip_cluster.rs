@@ -14,6 +14,7 @@ use crate::status::SIPClusterStatus;
 mod amount;
 mod auth;
 mod cluster_api;
+mod left_out;
 
 pub use amount::Amount;
 pub use auth::{
@@ -21,6 +22,7 @@ pub use auth::{
     OidcClientSpec, SecretKeySpec, UpstreamOidcSpec, UserSearchSpec,
 };
 pub use cluster_api::{ClusterApiSpec, ReplicasSpec};
+pub use left_out::{EmptySpec, LeftOut};
 
 #[expect(clippy::duplicated_attributes, reason = "printer columns of the same type")]
 /// What a tenant asks for: hosts by role, and the services that lead to them.
@@ -79,9 +81,9 @@ pub struct SIPClusterSpec {
     /// Objects of Cluster API that follow the hosts. Default: the cluster agent writes to none.
     #[serde(default, rename = "clusterAPI", skip_serializing_if = "Option::is_none")]
     pub cluster_api: Option<ClusterApiSpec>,
-    /// Why the object that the API server has could not be read; then the rest of the spec is empty, and refused.
+    /// What the object of the API server has and this one does not.
     #[serde(skip)]
-    pub unreadable: Option<String>,
+    pub left_out: LeftOut,
 }
 
 /// The hosts that one role wants.
@@ -150,7 +152,7 @@ pub struct ResourcesSpec {
 pub struct LoadBalancerControlPlaneSpec {
     /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
     /// only digits. Without it the agent identifies the entry by its ports; the names of the objects of the second and further entries end with
-    /// the first number that was free when they were made.
+    /// their index in the list, or the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Container image with HAProxy 2.2 or later.
@@ -200,7 +202,7 @@ pub struct LoadBalancerControlPlaneSpec {
 pub struct LoadBalancerWorkerSpec {
     /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
     /// only digits. Without it the agent identifies the entry by its ports; the names of the objects of the second and further entries end with
-    /// the first number that was free when they were made.
+    /// their index in the list, or the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Container image with HAProxy 2.2 or later.
@@ -269,7 +271,7 @@ pub struct PortRangeSpec {
 pub struct JumpHostSpec {
     /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
     /// only digits. Without it the agent identifies the entry by its node port, and the objects of the second and further entries end with
-    /// the first number that was free when they were made.
+    /// their index in the list, or the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Container image with sshd of OpenSSH 7.6 or later, a shell, and the user `ubuntu` with uid 1000.

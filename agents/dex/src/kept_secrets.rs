@@ -24,7 +24,7 @@ use render::metadata::Instance;
 use serde_json::{Value, json};
 
 use crate::{
-    identity::MANAGER,
+    identity::{IDENTITY, MANAGER},
     inputs::refused,
     key_secret::{self, Keys},
 };
@@ -164,7 +164,7 @@ pub async fn foreign(client: &Client, cluster: &Cluster, entry: &Auth) -> Result
     let services: Api<CoreService> = Api::namespaced(client.clone(), cluster.namespace());
     let service = services.get_opt(entry.service().object_name().as_str()).await;
     let service = service.map_err(Error::kubernetes("read the Service"))?;
-    Ok(service.and_then(|service| foreign_owner(&service, cluster.uid())))
+    Ok(service.and_then(|service| foreign_owner(IDENTITY, (cluster.uid(), cluster.name()), &service)))
 }
 
 /// A merge that makes the data of a Secret those of another. The API server refuses it unless the Secret is as it was found.

@@ -192,7 +192,9 @@ mod tests {
             tried.lock().unwrap().push(part.uid.clone());
             let is_first = part.uid == "a";
             std::future::ready(if is_first {
-                Err(storage::Error::Late)
+                Err(storage::Error::Late {
+                    within: Duration::from_secs(5),
+                })
             } else {
                 Ok(())
             })

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use render::load_balancer::without_placement;
 use sha2::{Digest as _, Sha256};
 
 use crate::members::{self, Members};
@@ -22,7 +23,7 @@ pub enum Error {
 /// What a worker was started from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Origin {
-    /// SHA-256 of the configuration's text.
+    /// SHA-256 of the configuration's text, without the line that names the placement: HAProxy runs the same with another one.
     pub digest: String,
     /// Its shape; `None` without `membership.json`, which lists the servers.
     pub shape: Option<String>,
@@ -53,6 +54,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Wanted {
     text: String,
+    digest: String,
     origin: Origin,
     members: Option<Members>,
 }
@@ -69,8 +71,9 @@ impl Wanted {
             .map_err(Error::Membership)?;
         Ok(Self {
             text: config.to_owned(),
+            digest: hex(config.as_bytes()),
             origin: Origin {
-                digest: hex(config.as_bytes()),
+                digest: hex(without_placement(config).as_bytes()),
                 shape: members.as_ref().map(|members| members.shape().to_owned()),
             },
             members,
@@ -80,7 +83,7 @@ impl Wanted {
     /// SHA-256 of the text, in hexadecimal digits.
     #[must_use]
     pub fn digest(&self) -> &str {
-        &self.origin.digest
+        &self.digest
     }
 
     /// Its servers, if that is known.
@@ -106,6 +109,7 @@ impl Wanted {
     pub fn file(&self) -> String {
         let Self {
             text,
+            digest: _,
             origin,
             members: _,
         } = self;
@@ -156,6 +160,12 @@ mod tests {
         assert!(wanted("second\n", Some(SERVERS)).fits(&origin(&first)));
         assert!(!wanted("first\n", Some(OTHER)).fits(&origin(&first)));
         assert!(template.fits(&origin(&template)));
+        let later = wanted("first\n# placement 1.8\n", None);
+        assert!(
+            later.fits(&origin(&template)),
+            "it runs the same for another placement"
+        );
+        assert_ne!(later.digest(), template.digest(), "it has read another one");
         assert!(!wanted("second\n", None).fits(&origin(&template)));
         // Its servers may have been changed since, and to what is unknown.
         assert!(!template.fits(&origin(&first)));

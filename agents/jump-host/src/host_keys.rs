@@ -30,7 +30,7 @@ use render::{
 use serde_json::{Value, json};
 use ssh_key::{Algorithm, LineEnding, PrivateKey, rand_core::OsRng};
 
-use crate::identity::MANAGER;
+use crate::identity::{IDENTITY, MANAGER};
 
 /// Namespace and name of a jump host, and the uid of its cluster.
 type Key = (String, String, String);
@@ -110,7 +110,10 @@ impl Keeper {
         let services: Api<Service> = Api::namespaced(self.client.clone(), instance.cluster().namespace());
         let found = services.get_opt(instance.name()).await;
         let found = found.map_err(Error::kubernetes("read the Service"))?;
-        Ok(found.is_some_and(|service| foreign_owner(&service, instance.cluster().uid()).is_some()))
+        Ok(found.is_some_and(|service| {
+            let cluster = instance.cluster();
+            foreign_owner(IDENTITY, (cluster.uid(), cluster.name()), &service).is_some()
+        }))
     }
 
     /// A Secret that another replica has made meanwhile is the one that counts.

@@ -278,7 +278,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Stable kind, for example `no-fit` or `quota`.
+    /// Stable kind, for example `no-fit`, `quota` or `older-first`.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
@@ -11,6 +11,9 @@ use kube::{ResourceExt, runtime::watcher};
 
 /// The first pause, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// An object that has neither failed nor succeeded for this time is gone: one that exists is tried again after each pause.
+const GONE: Duration = Duration::from_mins(10);
 
 /// The first pause of a watch that was interrupted, and the longest. The watches of one controller share their pauses,
 /// and each is refused several times while an API server starts: longer ones would leave a site without reconciles for half a minute
@@ -28,16 +31,28 @@ pub fn watch_pauses() -> watcher::ExponentialBackoff {
         .into()
 }
 
-/// The pauses of all objects that fail at present.
+/// The pauses of all objects that fail at present. What is known of an object that is gone is forgotten with time.
 #[derive(Debug, Default)]
 pub struct Retries {
-    failing: Mutex<BTreeMap<(String, String), ExponentialBackoff>>,
+    failing: Mutex<BTreeMap<(String, String), Failing>>,
+}
+
+/// An object that fails.
+#[derive(Debug)]
+struct Failing {
+    pauses: ExponentialBackoff,
+    /// When it failed last.
+    last: Instant,
 }
 
 impl Retries {
     /// Reconciling an object failed: how long to wait before the next try.
     #[must_use]
     pub fn failed(&self, object: &impl ResourceExt) -> Duration {
+        self.failed_at(object, Instant::now())
+    }
+
+    fn failed_at(&self, object: &impl ResourceExt, now: Instant) -> Duration {
         let pauses = || {
             ExponentialBuilder::new()
                 .with_min_delay(PAUSES.0)
@@ -47,8 +62,16 @@ impl Retries {
                 .build()
         };
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = failing.entry(key(object)).or_insert_with(pauses).next();
-        next.unwrap_or(PAUSES.1)
+        let key = key(object);
+        if !failing.contains_key(&key) {
+            failing.retain(|_, failing| now.saturating_duration_since(failing.last) < GONE);
+        }
+        let failing = failing.entry(key).or_insert_with(|| Failing {
+            pauses: pauses(),
+            last: now,
+        });
+        failing.last = now;
+        failing.pauses.next().unwrap_or(PAUSES.1)
     }
 
     /// Whether reconciling an object failed the last time.
@@ -98,6 +121,30 @@ mod tests {
             pauses.iter().all(|pause| *pause <= 2 * WATCH_PAUSES.1),
             "{pauses:?}"
         );
+    }
+
+    #[test]
+    fn objects_that_are_gone_are_forgotten() {
+        let retries = Retries::default();
+        let start = Instant::now();
+        let mut last = Duration::ZERO;
+        for minute in 0..60 {
+            let now = start + Duration::from_mins(minute);
+            let _ = retries.failed_at(&object(&format!("gone-{minute}")), now);
+            last = retries.failed_at(&object("stays"), now);
+        }
+        assert!(
+            last >= PAUSES.1,
+            "{last:?}: who fails all the time is not forgotten"
+        );
+        let known: Vec<String> = retries
+            .failing
+            .lock()
+            .unwrap()
+            .keys()
+            .map(|(_, name)| name.clone())
+            .collect();
+        assert_eq!(known.len(), 11, "{known:?}");
     }
 
     #[test]

@@ -7,11 +7,12 @@ use std::fmt::Debug;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
 use kube::Api;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::apply::{Manager, merge_metadata};
 
-/// Makes what `from` wrote to an object by updates `to`'s own, as if it had been applied. Returns the object's metadata after that; `None`
+/// Makes what `from` wrote to an object by updates `to`'s own, as if it had been applied; finalizers and annotations only if `from` is `to`.
+/// Returns the object's metadata after that; `None`
 /// when there was nothing. The object itself does not change.
 ///
 /// # Errors
@@ -48,6 +49,23 @@ fn taken_over(before: &[ManagedFieldsEntry], from: &str, to: Manager) -> Option<
     for more in theirs {
         unite(&mut taken, more);
     }
+    // Finalizers and annotations are those of whoever acts on them: other operators write under this name too.
+    let is_foreign = from != to.0;
+    let fields = taken.fields_v1.as_mut().filter(|_| is_foreign);
+    let kept = fields.and_then(|fields| keep_foreign(&mut fields.0));
+    if let Some(kept) = kept {
+        rest.push(ManagedFieldsEntry {
+            fields_v1: Some(FieldsV1(kept)),
+            ..taken.clone()
+        });
+    }
+    if taken
+        .fields_v1
+        .as_ref()
+        .is_none_or(|fields| fields.0 == json!({}))
+    {
+        return None;
+    }
     taken.manager = Some(to.0.to_owned());
     taken.operation = Some("Apply".to_owned());
     let own = rest.iter_mut().find(|entry| {
@@ -60,6 +78,20 @@ fn taken_over(before: &[ManagedFieldsEntry], from: &str, to: Manager) -> Option<
         None => rest.push(taken),
     }
     Some(rest)
+}
+
+/// Takes finalizers and annotations out of a set of fields.
+fn keep_foreign(fields: &mut Value) -> Option<Value> {
+    let all = fields.as_object_mut()?;
+    let metadata = all.get_mut("f:metadata")?.as_object_mut()?;
+    let kept: Map<String, Value> = ["f:finalizers", "f:annotations"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), metadata.remove(name)?)))
+        .collect();
+    if metadata.is_empty() {
+        all.remove("f:metadata");
+    }
+    (!kept.is_empty()).then(|| json!({ "f:metadata": kept }))
 }
 
 fn unite(into: &mut ManagedFieldsEntry, more: ManagedFieldsEntry) {
@@ -94,6 +126,29 @@ mod tests {
             fields_v1: Some(FieldsV1(fields)),
             time: None,
         }
+    }
+
+    #[test]
+    fn finalizers_and_annotations_stay_with_who_wrote_them() {
+        let foreign =
+            json!({"f:annotations": {"f:example.org/x": {}}, "f:finalizers": {"v:\"example.org/x\"": {}}});
+        let mut metadata = foreign.clone();
+        metadata["f:labels"] = json!({"f:app": {}});
+        let fields = json!({"f:metadata": metadata, "f:spec": {"f:a": {}}});
+        let theirs = entry("manager", "Update", None, fields);
+        let after = taken_over(std::slice::from_ref(&theirs), "manager", OURS).unwrap();
+        let kept = entry("manager", "Update", None, json!({"f:metadata": foreign}));
+        let ours = json!({"f:metadata": {"f:labels": {"f:app": {}}}, "f:spec": {"f:a": {}}});
+        assert_eq!(after, [kept.clone(), entry("ours", "Apply", None, ours)]);
+        assert_eq!(
+            taken_over(&[kept], "manager", OURS),
+            None,
+            "there is nothing left"
+        );
+        let own = entry("ours", "Update", None, theirs.fields_v1.unwrap().0);
+        let after = taken_over(&[own], "ours", OURS).unwrap();
+        let [after] = &after[..] else { panic!("{after:?}") };
+        assert_eq!(after.operation.as_deref(), Some("Apply"), "it is all its own");
     }
 
     #[test]

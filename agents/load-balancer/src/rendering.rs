@@ -109,6 +109,12 @@ fn prepared(
     held: Option<&Placement>,
     standing: Option<&Standing>,
 ) -> Objects<Prepared> {
+    let position = held.map(configurations::position);
+    // A sidecar reports by the digest which configuration it has read.
+    let rendered = match &position {
+        Some(position) if rendered.access.is_some() => rendered.for_placement(position),
+        Some(_) | None => rendered,
+    };
     let digest = rendered.config_digest();
     let mark = standing.and_then(|standing| standing.mark(&digest));
     let configuration = texts::marked(&digest, mark.as_deref());
@@ -121,7 +127,7 @@ fn prepared(
         access,
         config: _,
     } = rendered;
-    let position = held.map(|held| (annotations::PLACEMENT, configurations::position(held)));
+    let position = position.map(|position| (annotations::PLACEMENT, position));
     let mark = mark.map(|mark| (annotations::CONFIG_MARK, mark));
     for (annotation, value) in position.into_iter().chain(mark) {
         let all = config_map.metadata.annotations.get_or_insert_default();
@@ -232,6 +238,27 @@ mod tests {
         assert_eq!(hash(present(&digest, None)), digest, "the text stays");
         assert_eq!(hash(present(&digest, Some("7"))), format!("{digest}.7"));
         assert_eq!(hash(present("another", Some("7"))), format!("{digest}.9"));
+    }
+
+    #[test]
+    fn a_text_that_comes_back_for_a_sidecar_is_another_one() {
+        let cluster = cluster();
+        let balancer = Balancer::all(&cluster).remove(0);
+        let sidecar = Sidecar {
+            image: "sidecar:1".parse().unwrap(),
+        };
+        let digest = |sidecar: Option<&Sidecar>, revision: u64| {
+            let held = json!({"epoch": 1, "revision": revision, "generation": 1, "members": [{
+                "namespace": "metal", "name": "h1", "uid": "u", "role": "Worker", "state": "Releasing", "revision": revision,
+            }]});
+            let held: Placement = serde_json::from_value(held).unwrap();
+            let objects = prepared(balancer.plan(&cluster, sidecar).objects(&[]), Some(&held), None);
+            objects.config_digest().to_owned()
+        };
+        assert_eq!(digest(Some(&sidecar), 5), digest(Some(&sidecar), 5));
+        assert_ne!(digest(Some(&sidecar), 5), digest(Some(&sidecar), 7));
+        // Without one a change of the text rolls the pods, so a mark tells texts apart.
+        assert_eq!(digest(None, 5), digest(None, 7));
     }
 
     #[test]

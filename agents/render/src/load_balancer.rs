@@ -6,6 +6,7 @@ mod config;
 mod interface;
 mod member;
 pub mod membership;
+mod placement_line;
 mod plan;
 mod pods;
 mod rendered;
@@ -21,6 +22,7 @@ pub use interface::{
     REPORT_PORT_NAME,
 };
 pub use member::Member;
+pub use placement_line::without_placement;
 pub use plan::{Plan, Sidecar};
 pub use rendered::{Objects, control_plane, worker};
 pub use sidecar::{Access, DRAIN_SECONDS};

@@ -12,7 +12,7 @@ use crate::sip_cluster::{LoadBalancerWorkerSpec, SIPClusterSpec, Services};
 /// What no list or map of a spec may have more of, whatever it holds: what is beyond is not kept of a cluster that is watched.
 pub(crate) const LONGEST: usize = 1_000;
 /// Roles of a cluster.
-const ROLES: usize = 32;
+pub(crate) const ROLES: usize = 32;
 /// Entries of each section of `spec.services`.
 const ENTRIES: usize = 16;
 /// Ports of all entries of `loadBalancerWorker` together.
@@ -21,6 +21,9 @@ const PORTS: i64 = 2_000;
 const REQUIREMENTS: usize = 64;
 /// Values of an expression.
 const VALUES: usize = 256;
+/// Values of all expressions of all roles: as many as if each role had one expression with the most. A short value takes ten times as much
+/// memory as it has bytes in the object.
+const ALL_VALUES: usize = ROLES * VALUES;
 
 /// Everything of which the spec has too much.
 pub(super) fn check(spec: &SIPClusterSpec) -> Vec<Fault> {
@@ -28,7 +31,7 @@ pub(super) fn check(spec: &SIPClusterSpec) -> Vec<Fault> {
         nodes,
         services,
         cluster_api,
-        unreadable: _,
+        left_out: _,
     } = spec;
     let mut faults = Vec::new();
     at_most("spec.nodes", nodes.len(), ROLES, "roles", &mut faults);
@@ -40,6 +43,14 @@ pub(super) fn check(spec: &SIPClusterSpec) -> Vec<Fault> {
                 &mut faults,
             );
         }
+    }
+    let selectors = nodes.values().filter_map(|role| role.label_selector.as_ref());
+    let expressions = selectors.flat_map(|selector| selector.match_expressions.iter().flatten());
+    let values = expressions.map(|expression| expression.values.as_ref().map_or(0, Vec::len));
+    let values = values.fold(0, usize::saturating_add);
+    if values > ALL_VALUES {
+        let rule = format!("must be at most {ALL_VALUES} in the selectors of all roles together");
+        faults.push(Fault::new("spec.nodes", format_args!("{values} values"), rule));
     }
     if let Some(services) = services {
         check_services(services, &mut faults);

@@ -19,7 +19,7 @@ pub use auth::{
     HttpsUrl, KUBELOGIN_REDIRECTS, Ldap, LdapAddress, OidcClient, Provider, Search, SecretKey, Source,
     UpstreamOidc, UserSearch,
 };
-pub(crate) use limits::LONGEST;
+pub(crate) use limits::{LONGEST, ROLES};
 pub use names::MadePorts;
 pub use ports::{MAX_PORTS_PER_RANGE, PortRange, PortSet};
 pub use role::Role;
@@ -85,27 +85,22 @@ impl Cluster {
     /// # Errors
     /// Everything that is wrong with it, not only the first fault.
     pub fn parse(object: &SIPCluster) -> Result<Self, Invalid> {
+        if let Some(empty) = &object.spec.left_out.spec {
+            return Err(empty.faults().clone());
+        }
         let mut faults = Vec::new();
         let reference = reference(object, &mut faults);
-        let served = ClusterApiCluster::parse(object).unwrap_or_else(|fault| {
-            faults.push(fault);
-            None
-        });
-        if let Some(error) = &object.spec.unreadable {
-            let rule = "must be readable; the version of its definition that the site has may be another one than the agents'";
-            faults.push(Fault::text("spec", error, rule));
-        }
+        let served = served(object, &mut faults);
         let excess = limits::check(&object.spec);
         if !excess.is_empty() {
             faults.extend(excess);
-            let object = format!("SIPCluster {}/{}", reference.namespace, reference.name);
-            return Err(Invalid::new(&object, faults));
+            return Err(invalid(&reference, faults));
         }
         let SIPClusterSpec {
             nodes,
             services,
             cluster_api,
-            unreadable: _,
+            left_out: _,
         } = &object.spec;
         let roles: Vec<Role> = nodes
             .iter()
@@ -143,8 +138,7 @@ impl Cluster {
                 other_bytes,
             })
         } else {
-            let object = format!("SIPCluster {}/{}", reference.namespace, reference.name);
-            Err(Invalid::new(&object, faults))
+            Err(invalid(&reference, faults))
         }
     }
 
@@ -279,6 +273,28 @@ impl Cluster {
     pub fn network_ids(&self) -> BTreeSet<&NetworkId> {
         self.services().map(Service::network_id).collect()
     }
+}
+
+/// What is wrong with an object whose spec or status cannot be read.
+pub(crate) fn unreadable(object: &SIPCluster, error: &str) -> Invalid {
+    let mut faults = Vec::new();
+    let reference = reference(object, &mut faults);
+    let _ = served(object, &mut faults);
+    let rule = "must be readable; the version of its definition that the site has may be another one than the agents'";
+    faults.push(Fault::text("spec", error, rule));
+    invalid(&reference, faults)
+}
+
+fn invalid(reference: &ClusterReference, faults: Vec<Fault>) -> Invalid {
+    let object = format!("SIPCluster {}/{}", reference.namespace, reference.name);
+    Invalid::new(&object, faults)
+}
+
+fn served(object: &SIPCluster, faults: &mut Vec<Fault>) -> Option<ClusterApiCluster> {
+    ClusterApiCluster::parse(object).unwrap_or_else(|fault| {
+        faults.push(fault);
+        None
+    })
 }
 
 fn reference(object: &SIPCluster, faults: &mut Vec<Fault>) -> ClusterReference {

@@ -80,9 +80,11 @@ fn parts(object: &SIPCluster, parsed: &Parsed) -> Vec<Part> {
     };
     let SIPCluster { metadata, spec, .. } = object;
     // Maps have managed fields, one for each key and manager; lists have one as a whole.
+    let annotations = stored(&metadata.annotations).saturating_add(spec.left_out.annotations);
+    let labels = stored(&metadata.labels).saturating_add(spec.left_out.labels);
     let mut parts = vec![
-        part("metadata.annotations", stored(&metadata.annotations)),
-        part("metadata.labels", stored(&metadata.labels).saturating_mul(2)),
+        part("metadata.annotations", annotations),
+        part("metadata.labels", labels.saturating_mul(2)),
         part("spec.nodes", stored(&spec.nodes).saturating_mul(3)),
         part("spec.clusterAPI", stored(&spec.cluster_api).saturating_mul(3)),
     ];

@@ -65,6 +65,10 @@ const SCHEDULED: &[Meaning] = &[
         Reason::InvalidSpec,
         "The spec is not valid; the message lists every fault. What runs is left as it is.",
     ),
+    no(
+        Reason::SiteFull,
+        "The site has as much as the scheduler admits of one site; the message names the limit and what would help. The cluster agent tries again. What runs is left as it is.",
+    ),
     no(Reason::Deleting, "The cluster is being deleted."),
 ];
 
@@ -137,7 +141,7 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::PortConflict,
-        "Another Service uses a node port of the spec, or an older SIPCluster of the same namespace requests it; the message names it.",
+        "Another Service has a node port of the spec, or an older SIPCluster of the same namespace requests it; the message names the port, and the owner if that is in the same namespace.",
     ),
     stalls(
         Reason::NameConflict,
@@ -147,13 +151,19 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
         Reason::OverrideNotAllowed,
         "`override.service` has something that the site's configuration does not list; the message names it. What runs is left as it is.",
     ),
-    no(Reason::Refused, "The API server refuses an object."),
+    no(
+        Reason::Refused,
+        "The API server refuses to create, change or delete an object; the message quotes it.",
+    ),
     no(
         Reason::NoAddress,
         "A member has no address in the network that the entry names.",
     ),
     no(Reason::ImagePull, "A pod's image cannot be pulled."),
-    no(Reason::PodsFail, "Pods end or cannot be started."),
+    no(
+        Reason::PodsFail,
+        "Pods end or cannot be started, HAProxy rejected the newest configuration and runs the previous one, or the check of a template could not run.",
+    ),
     stalls(
         Reason::BadTemplate,
         "The site's template cannot be used. The load balancer runs with the last template that was accepted, or with the built-in configuration if there is none; the message states which.",
@@ -214,7 +224,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::PortConflict,
-        "Another Service uses a node port of the spec, or an older SIPCluster of the same namespace requests it; the message names it.",
+        "Another Service has a node port of the spec, or an older SIPCluster of the same namespace requests it; the message names the port, and the owner if that is in the same namespace.",
     ),
     stalls(
         Reason::NameConflict,

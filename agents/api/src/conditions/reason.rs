@@ -107,6 +107,7 @@ reasons! {
     Removed,
     SecretInvalid,
     SecretMissing,
+    SiteFull,
     StaticPasswords,
     StorageMissing,
     StorageUnreachable,

@@ -14,7 +14,7 @@ use super::ResourcesSpec;
 pub struct AuthSpec {
     /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
     /// only digits. Without it the agent identifies the entry by its node port, and the objects of the second and further entries end with
-    /// the first number that was free when they were made.
+    /// their index in the list, or the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Container image with Dex.

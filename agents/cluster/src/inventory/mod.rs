@@ -11,6 +11,7 @@ mod host_report;
 mod listed;
 mod observed_host;
 mod packed;
+mod served;
 mod store;
 mod stream;
 mod watch;

@@ -1,22 +1,18 @@
 //! How hosts and their addresses are stored: packed, since a site has ten thousand of them and few are asked for.
 //! As maps and strings of their own the agent of ten thousand hosts needs 74 MiB, and 44 like this.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use api::{BareMetalHost, Host, NetworkData, NetworkSecrets, SecretName, annotations};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use prost::Message as _;
 use proto::inventory::v1 as wire;
 
-use kit::placement::ObjectKey;
-
 use super::{
     gone_hosts::GoneHost,
     host_report::{self, UnplacedUse},
     observed_host::ObservedHost,
+    served::Served,
 };
 
 /// A host.
@@ -65,13 +61,13 @@ impl PackedHost {
     }
 
     /// Completes a report with the addresses in the Secrets that the host names, and with what could not be read. `refused`: the words by
-    /// which the API server refuses every write of it; `served`: the `SIPCluster`s by the names of the Clusters that they serve.
+    /// which the API server refuses every write of it; `served`: which Clusters the `SIPCluster`s serve.
     pub(super) fn complete(
         &self,
         report: &mut wire::Host,
         networks: &BTreeMap<SecretName, PackedNetworkData>,
         refused: Option<&str>,
-        served: &BTreeSet<(String, ObjectKey)>,
+        served: &Served,
     ) {
         let is_used = report.consumer.is_some();
         let fallbacks = self.secrets.fallbacks().iter().filter(|_| !is_used);
@@ -97,7 +93,7 @@ impl PackedHost {
         let refused = refused.map(|words| format!("the API server refuses every write of it: {words}"));
         report.problems.extend(refused);
         let unplaced = self.unplaced_use.as_ref().and_then(|unplaced| {
-            let (_, served_for) = served.iter().find(|(name, _)| **name == *unplaced.cluster)?;
+            let served_for = served.first(&unplaced.cluster)?;
             Some(unplaced.fault(served_for))
         });
         report.problems.extend(unplaced);

@@ -20,6 +20,7 @@ use super::{
     host_report,
     observed_host::ObservedHost,
     packed::{PackedHost, PackedNetworkData},
+    served::Served,
 };
 
 /// Bytes after which a message ends. The scheduler takes 4 MiB: there is room for the one host or `SIPCluster` that comes over it, of
@@ -38,8 +39,7 @@ pub struct Inventory {
 struct State {
     hosts: BTreeMap<ObjectKey, PackedHost>,
     clusters: BTreeMap<ObjectKey, wire::ObservedCluster>,
-    /// `SIPCluster`s by the name of the Cluster API cluster that they serve.
-    served: BTreeSet<(String, ObjectKey)>,
+    served: Served,
     /// Addresses by the Secret that holds them.
     networks: BTreeMap<SecretName, PackedNetworkData>,
     /// Hosts by each Secret that may hold their addresses.
@@ -228,27 +228,7 @@ impl Inventory {
     /// again.
     pub fn put_served(&self, key: &ObjectKey, cluster: Option<&str>) {
         let mut state = self.lock();
-        let before: Vec<String> = state
-            .served
-            .extract_if(.., |(_, of)| of == key)
-            .map(|(name, _)| name)
-            .collect();
-        if let Some(cluster) = cluster {
-            state.served.insert((cluster.to_owned(), key.clone()));
-        }
-        if before.iter().map(String::as_str).eq(cluster) {
-            return;
-        }
-        let names = before.iter().map(String::as_str).chain(cluster);
-        let users: Vec<ObjectKey> = state
-            .hosts
-            .iter()
-            .filter(|(_, host)| {
-                let user = host.unplaced_cluster();
-                user.is_some_and(|user| names.clone().any(|name| name == user))
-            })
-            .map(|(key, _)| key.clone())
-            .collect();
+        let users = state.served.put(key, cluster);
         let mut changed = false;
         for host in users {
             changed |= state.refresh(&host);
@@ -365,6 +345,8 @@ impl State {
         let key = ObjectKey { namespace, name };
         let before = self.hosts.get(&key);
         let referred = before.map(PackedHost::secrets).cloned().unwrap_or_default();
+        let used_by = before.and_then(PackedHost::unplaced_cluster);
+        self.served.put_user(&key, used_by, next.unplaced_cluster());
         let before = before.map(PackedHost::report);
         if !referred.all().eq(next.secrets().all()) {
             for secret in referred.all() {
@@ -418,6 +400,7 @@ impl State {
 
     fn delete(&mut self, key: &ObjectKey) {
         if let Some(known) = self.hosts.remove(key) {
+            self.served.put_user(key, known.unplaced_cluster(), None);
             for secret in known.secrets().all() {
                 self.referrers.remove(&(secret.clone(), key.clone()));
             }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, convert::Infallible, pin::pin};
 use api::{BareMetalHost, ClusterApiCluster, NetworkData, SecretName, TolerantCluster, labels};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
-use kit::{config::ReservedNetworks, placement::ObjectKey, retries::watch_pauses};
+use kit::{clusters, config::ReservedNetworks, placement::ObjectKey, retries::watch_pauses};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     runtime::{
@@ -42,6 +42,7 @@ pub async fn watch_hosts(
     let api = Api::<BareMetalHost>::namespaced(client, &namespace);
     run(
         api,
+        watcher::Config::default(),
         listed,
         &Hosts {
             namespace,
@@ -94,7 +95,7 @@ pub async fn watch_network_data(
         reserved,
         inventory,
     };
-    run(api, listed, &secrets).await
+    run(api, watcher::Config::default(), listed, &secrets).await
 }
 
 struct Secrets {
@@ -133,6 +134,7 @@ impl Sink<Secret> for Secrets {
 pub async fn watch_clusters(client: Client, inventory: Inventory, listed: Listed) -> Result<(), Infallible> {
     run(
         Api::<TolerantCluster>::all(client),
+        clusters::in_pages(watcher::Config::default()),
         listed,
         &Clusters { inventory },
     )
@@ -170,12 +172,17 @@ fn secret(object: &Secret) -> SecretName {
     }
 }
 
-async fn run<K>(api: Api<K>, listed: Listed, sink: &impl Sink<K>) -> Result<(), Infallible>
+async fn run<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    listed: Listed,
+    sink: &impl Sink<K>,
+) -> Result<(), Infallible>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     let kind = K::plural(&());
-    let mut events = pin!(watcher::watcher(api, watcher::Config::default()).backoff(watch_pauses()));
+    let mut events = pin!(watcher::watcher(api, config).backoff(watch_pauses()));
     let mut present = BTreeSet::new();
     while let Some(event) = events.next().await {
         match event {

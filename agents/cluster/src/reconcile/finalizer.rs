@@ -13,7 +13,7 @@ use super::{context::MANAGER, error::Error};
 /// # Errors
 /// What the API server answers.
 pub(super) async fn add(client: &Client, object: &SIPCluster) -> Result<(), Error> {
-    let mut next = object.finalizers().to_vec();
+    let mut next = finalizers(client, object).await?;
     next.push(FINALIZER.to_owned());
     replace(client, object, "set the finalizer", &next).await
 }
@@ -23,20 +23,31 @@ pub(super) async fn add(client: &Client, object: &SIPCluster) -> Result<(), Erro
 /// # Errors
 /// What the API server answers.
 pub(super) async fn remove(client: &Client, object: &SIPCluster) -> Result<(), Error> {
-    let finalizers = object.finalizers();
-    let next: Vec<String> = finalizers
-        .iter()
-        .filter(|finalizer| *finalizer != FINALIZER)
-        .cloned()
-        .collect();
-    if next.len() == finalizers.len() {
+    if !object.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
         return Ok(());
     }
+    let mut next = match finalizers(client, object).await {
+        Err(Error::Gone) => return Ok(()),
+        other => other?,
+    };
+    next.retain(|finalizer| finalizer != FINALIZER);
     match replace(client, object, "remove the finalizer", &next).await {
         // Somebody else has removed it, and the object has ended.
         Err(Error::Gone) => Ok(()),
         other => other,
     }
+}
+
+/// All finalizers of an object. Of one with very many the store has some.
+async fn finalizers(client: &Client, object: &SIPCluster) -> Result<Vec<String>, Error> {
+    if !object.spec.left_out.finalizers {
+        return Ok(object.finalizers().to_vec());
+    }
+    let api: Api<SIPCluster> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let found = api.get_metadata(&object.name_any()).await;
+    let found = found.map_err(Error::conditional("read the finalizers"))?;
+    // Another object, or a newer version of this one, is not written: the patch names uid and version of what was observed.
+    Ok(found.metadata.finalizers.unwrap_or_default())
 }
 
 /// Replaces the finalizers of the object as it was observed; of an object that has changed since, nothing.

@@ -65,6 +65,8 @@ pub use scaling::Contests;
 pub use services::is_drained;
 pub use write_probe::run as probe_refused_hosts;
 
+use self::observation::State;
+
 /// Reconciles one cluster, as it is by then in the store, when it is its turn.
 ///
 /// # Errors
@@ -87,7 +89,16 @@ async fn pass(object: &SIPCluster, context: &Context) -> Result<Option<Duration>
     let observation = observe::observe(object, context).await?;
     let plan = planner::plan(&observation);
     let outcomes = act::act(Some(object), &plan, context).await;
-    report::report(object, plan, outcomes, context).await
+    let requeue = report::report(object, plan, outcomes, context).await?;
+    match observation.state {
+        // Nothing tells when there is room: the controller pauses as after any other call that failed.
+        State::SiteFull(status) => Err(Error::Scheduler(status)),
+        State::Invalid(_)
+        | State::WithoutFinalizer
+        | State::Declared(..)
+        | State::Releasing(..)
+        | State::Released => Ok(requeue),
+    }
 }
 
 /// When a cluster whose pass ended early is reconciled again.

@@ -13,6 +13,8 @@ use kit::{
     placement::{Member, ObjectKey, Placement},
 };
 
+use tonic::Status;
+
 use super::{
     host_users::{Left, User},
     machine::Machine,
@@ -37,6 +39,8 @@ pub(super) struct Observation<'a> {
 pub(super) enum State {
     /// Its spec cannot be acted on; for people.
     Invalid(String),
+    /// The scheduler has no room for what it declares: the site is full.
+    SiteFull(Box<Status>),
     /// It may not hold hosts before it has the finalizer.
     WithoutFinalizer,
     /// The scheduler has answered its declaration.

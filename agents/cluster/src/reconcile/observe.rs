@@ -6,15 +6,16 @@ use std::{
     time::Instant,
 };
 
-use api::{Cluster, ClusterApiCluster, FINALIZER, SIPCluster};
+use api::{Cluster, ClusterApiCluster, FINALIZER, SIPCluster, TolerantCluster};
 use k8s_openapi::jiff::Timestamp;
 use kit::{
     config::Section,
     placement::{ClusterId, HostId, Member, ObjectKey, Placement},
     scheduler,
 };
-use kube::ResourceExt as _;
-use tonic::Code;
+use kube::{Api, ResourceExt as _};
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
 use super::{
     context::Context,
@@ -29,6 +30,9 @@ use super::{
     services, status,
 };
 use crate::inventory::ObservedHost;
+
+/// The reason in the details of a status: the site has as much as one may have.
+const SITE_FULL: &str = "SITE_FULL";
 
 /// Observes a `SIPCluster`. One that stays is declared to the scheduler; of one that is being deleted the hosts are released there.
 ///
@@ -87,8 +91,15 @@ async fn declare(object: &SIPCluster, context: &Context) -> Result<State, Error>
         Err(status) if status.code() == Code::InvalidArgument => {
             Ok(State::Invalid(scheduler::reason(&status)))
         }
+        Err(status) if is_site_full(&status) => Ok(State::SiteFull(Box::new(status))),
         Err(status) => Err(Error::scheduler(status)),
     }
+}
+
+/// Whether the site has as much as the scheduler admits of one site, unlike a caller that calls too often.
+fn is_site_full(status: &Status) -> bool {
+    let details = status.get_details_error_info();
+    status.code() == Code::ResourceExhausted && details.is_some_and(|info| info.reason == SITE_FULL)
 }
 
 async fn release(object: &SIPCluster, context: &Context) -> Result<State, Error> {
@@ -106,15 +117,27 @@ async fn release(object: &SIPCluster, context: &Context) -> Result<State, Error>
 }
 
 /// Where the load-balancer agent has no rights in the namespace it cannot report what its pods run, and starts none. That is so while a
-/// namespace is deleted: its `RoleBinding`s go with everything else in it.
+/// namespace is deleted: its `RoleBinding`s go with everything else in it. It may have got rights again since the object was observed, and
+/// report that before it starts a pod: so what it reports is read after the lists.
 async fn evidence(object: &SIPCluster, context: &Context) -> Result<Evidence, Error> {
     if !services::lacks_rights(object, Section::LoadBalancer) {
         return Ok(Evidence::Reported);
     }
     let routed_by = routing_pods::find(&context.client, &ObjectKey::for_object(object)).await;
-    routed_by
-        .map(Evidence::Listed)
-        .map_err(Error::kubernetes("list what load balancers run"))
+    let routed_by = routed_by.map_err(Error::kubernetes("list what load balancers run"))?;
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let clusters = Api::<TolerantCluster>::namespaced(context.client.clone(), &namespace);
+    let now = clusters.get_opt(&name).await;
+    let now = now.map_err(Error::kubernetes("read the SIPCluster"))?;
+    let lacks_rights = now.is_some_and(|now| {
+        let now = now.into_inner();
+        now.uid() == object.uid() && services::lacks_rights(&now, Section::LoadBalancer)
+    });
+    Ok(if lacks_rights {
+        Evidence::Listed(routed_by)
+    } else {
+        Evidence::Reported
+    })
 }
 
 /// What is observed of a cluster without `SIPCluster`.
@@ -283,5 +306,24 @@ fn not_older(object: &SIPCluster, placement: &Placement) -> Result<(), Error> {
             seen: held.revision,
         }),
         Ordering::Equal | Ordering::Greater => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    #[test]
+    fn a_full_site_differs_from_a_busy_scheduler() {
+        let refused = |code, reason: &str| {
+            let details = ErrorDetails::with_error_info(reason, "sip.airshipit.org", []);
+            Status::with_error_details(code, "site a: it has 20000 clusters", details)
+        };
+        assert!(is_site_full(&refused(Code::ResourceExhausted, "SITE_FULL")));
+        assert!(!is_site_full(&refused(Code::ResourceExhausted, "OVERLOADED")));
+        assert!(!is_site_full(&refused(Code::Unavailable, "SITE_FULL")));
+        assert!(!is_site_full(&Status::resource_exhausted("SITE_FULL")));
     }
 }

@@ -1,7 +1,15 @@
 //! From what is observed to what is done. Pure: the same observation gives the same plan.
 
-use api::conditions::{self, Reason};
-use kit::{conditions::Finding, events::EventReason, placement::ClusterId};
+use api::{
+    SIPCluster, TenantNodes,
+    conditions::{self, Reason},
+};
+use kit::{
+    conditions::{Finding, find},
+    events::EventReason,
+    placement::ClusterId,
+    scheduler,
+};
 
 use super::{
     cluster_deletion, declared,
@@ -18,7 +26,15 @@ use super::{
 /// Plans one pass over a `SIPCluster`.
 pub(super) fn plan(observation: &Observation<'_>) -> Plan {
     match &observation.state {
-        State::Invalid(why) => invalid(observation, why),
+        State::Invalid(why) => Plan {
+            events: vec![Event::new(EventReason::InvalidSpec, &**why)],
+            ..not_declared(observation, Reason::InvalidSpec, why)
+        },
+        State::SiteFull(status) => {
+            let before = refused_before(observation.object);
+            let why = before.map_or_else(|| scheduler::reason(status), str::to_owned);
+            not_declared(observation, Reason::SiteFull, &why)
+        }
         // The watch shows the finalizer, and the next pass declares the cluster.
         State::WithoutFinalizer => Plan {
             finalizer: Some(FinalizerAction::Add),
@@ -30,8 +46,8 @@ pub(super) fn plan(observation: &Observation<'_>) -> Plan {
     }
 }
 
-/// A spec that cannot be acted on: the condition and an Event give the reason. What runs stays as it is.
-fn invalid(observation: &Observation<'_>, why: &str) -> Plan {
+/// A spec that cannot be acted on, or that the scheduler does not take: the condition gives the reason. What runs stays as it is.
+fn not_declared(observation: &Observation<'_>, reason: Reason, why: &str) -> Plan {
     let unchanged = [
         conditions::HOSTS_LABELED,
         conditions::CLUSTER_API_SYNCED,
@@ -40,17 +56,31 @@ fn invalid(observation: &Observation<'_>, why: &str) -> Plan {
     Plan {
         status: Some(Draft::Fixed(OwnStatus {
             findings: vec![
-                Finding::no(conditions::SCHEDULED, Reason::InvalidSpec, why),
+                Finding::no(conditions::SCHEDULED, reason, why),
                 Finding::no(conditions::READY, conditions::ready::UNSCHEDULABLE, why),
             ]
             .into_iter()
             .chain(findings::unchanged(observation.object, &unchanged))
             .collect(),
+            tenant_nodes: known_nodes(observation.object),
             ..OwnStatus::default()
         })),
-        events: vec![Event::new(EventReason::InvalidSpec, why)],
         ..Plan::nothing(ClusterId::for_object(observation.object))
     }
+}
+
+/// What is known of the tenant's Nodes: load balancers go by it.
+fn known_nodes(object: &SIPCluster) -> Option<TenantNodes> {
+    object.status.as_ref()?.tenant_nodes.clone()
+}
+
+/// The message with which a full site refused this generation before. The scheduler's has counts, which change with every cluster of the
+/// site: the status would be written again and again.
+fn refused_before(object: &SIPCluster) -> Option<&str> {
+    let scheduled = find(&object.status.as_ref()?.conditions, conditions::SCHEDULED)?;
+    let is_same = scheduled.reason == Reason::SiteFull.as_str()
+        && scheduled.observed_generation == object.metadata.generation;
+    is_same.then_some(&*scheduled.message)
 }
 
 /// Plans one pass over a cluster without `SIPCluster`: only what is releasing is acted on, and there is no status. `drained`:

@@ -17,6 +17,7 @@ use super::{
     ownership::{self, Claim},
     problem::{NAME_CONFLICT, Problem},
     pruning::{self, Unowned},
+    readiness,
     site::Site,
 };
 use crate::apply::{apply, code};
@@ -255,8 +256,10 @@ async fn apply_workload(
         Ok(deployment) => deployment,
         Err(error) => return refusal("apply the Deployment", error).map(Err),
     };
-    // The Deployment before may need them.
+    // Pods of before still need their rights: without them they follow no change.
+    let is_rolled_out = readiness::rollout(&deployment).is_none();
     let unwanted = objects.without().iter();
+    let unwanted = unwanted.filter(|kind| is_rolled_out || !is_access(**kind));
     let pruned = try_join_all(unwanted.map(|kind| prune(site, cluster, objects, *kind))).await?;
     if let Some(problem) = pruned.into_iter().flatten().next() {
         return Ok(Err(problem));
@@ -274,6 +277,11 @@ fn has_owner_of(known: &Deployment, rendered: &Deployment) -> bool {
             .all(|uid| known.owner_references().iter().any(|known| known.uid == *uid))
 }
 
+/// Whether an object of this kind gives pods rights.
+fn is_access(kind: Kind) -> bool {
+    matches!(kind, Kind::RoleBinding | Kind::Role | Kind::ServiceAccount)
+}
+
 async fn prune(
     site: &Site,
     cluster: (&str, &str),
@@ -281,8 +289,7 @@ async fn prune(
     kind: Kind,
 ) -> Result<Option<Problem>, Error> {
     // Nobody but this agent makes accounts and rights for instances, so the watch of its objects shows them.
-    let is_access = matches!(kind, Kind::RoleBinding | Kind::Role | Kind::ServiceAccount);
-    if is_access && !site.stores.shows(objects, kind) {
+    if is_access(kind) && !site.stores.shows(objects, kind) {
         return Ok(None);
     }
     let name = (&*objects.namespace(), &*objects.name());

@@ -18,6 +18,8 @@ pub(super) struct Context<S> {
     pub(super) shares: Shares,
     pub(super) last_members: LastMembers,
     pub(super) retries: Retries,
+    /// Pauses after which a placement that the scheduler does not know is asked for again.
+    pub(super) unplaced: Retries,
     pub(super) metrics: AgentMetrics,
     pub(super) events: Events,
 }

@@ -61,6 +61,7 @@ pub async fn run<S: Service>(
         shares: shares.clone(),
         last_members: LastMembers::default(),
         retries: Retries::default(),
+        unplaced: Retries::default(),
         metrics,
         events: Events::new(client, S::IDENTITY.manager.0),
     };

@@ -1,46 +1,76 @@
 //! Labels of hosts have priority over pods: pods are started when no host of the site waits for its labels, or has waited long.
 //!
 //! A host needs minutes until something answers on it, and that begins with its labels; pods need seconds. When many clusters
-//! are created at once, starting pods would take the API server's time from labelling hosts.
+//! are created at once, starting pods would take the API server's time from labelling hosts. The clusters of one namespace have this
+//! priority together, for seconds, and once in some minutes.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use api::{MemberState, SIPCluster};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{
+    ResourceExt as _,
+    runtime::reflector::{ObjectRef, Store},
+};
 
 use super::observed::is_decided;
 
-/// Nothing waits longer than this for the hosts of any cluster.
+/// Nothing waits longer than this for the hosts of any namespace's clusters.
 const AT_MOST: Duration = Duration::from_secs(20);
+/// After this time a namespace has priority again: who creates clusters without end must not keep others from starting pods.
+const AGAIN: Duration = Duration::from_mins(5);
 /// Pause after which a cluster whose pods wait is reconciled again.
 pub(super) const RESYNC: Duration = Duration::from_secs(1);
 
-/// The clusters with hosts that wait for their labels, and since when this process has observed that.
+/// The clusters with hosts that wait for their labels, by namespace.
 #[derive(Debug, Default)]
-pub(super) struct LabelPriority(Mutex<HashMap<ObjectRef<SIPCluster>, Instant>>);
+pub(super) struct LabelPriority(Mutex<HashMap<String, Waits>>);
+
+/// The waits in one namespace.
+#[derive(Debug)]
+struct Waits {
+    /// Since when the namespace has priority, or had it last. It begins with a cluster that waits and lasts [`AT_MOST`].
+    since: Instant,
+    clusters: HashSet<ObjectRef<SIPCluster>>,
+}
 
 impl LabelPriority {
     /// Records a cluster as it is now.
     pub(super) fn observe(&self, cluster: &SIPCluster, now: Instant) {
-        let key = ObjectRef::from_obj(cluster);
+        let (key, namespace) = (
+            ObjectRef::from_obj(cluster),
+            cluster.namespace().unwrap_or_default(),
+        );
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if waits(cluster) {
-            waiting.entry(key).or_insert(now);
-        } else {
-            waiting.remove(&key);
+            let waits = waiting.entry(namespace).or_insert_with(|| Waits {
+                since: now,
+                clusters: HashSet::new(),
+            });
+            let is_new = waits.clusters.insert(key);
+            if is_new && now.saturating_duration_since(waits.since) >= AGAIN {
+                waits.since = now;
+            }
+        } else if let Some(waits) = waiting.get_mut(&namespace) {
+            waits.clusters.remove(&key);
         }
     }
 
     /// Whether pods may be started for an instance that waits since `ready`.
     pub(super) fn admits(&self, clusters: &Store<SIPCluster>, ready: Instant, now: Instant) -> bool {
-        let long = |since: Instant| now.saturating_duration_since(since) >= AT_MOST;
+        let passed = |since: Instant| now.saturating_duration_since(since);
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|key, _| clusters.get(key).is_some());
-        long(ready) || waiting.values().all(|since| long(*since))
+        waiting.retain(|_, waits| {
+            waits.clusters.retain(|key| clusters.get(key).is_some());
+            // What is known of a namespace tells when it may have priority again.
+            !waits.clusters.is_empty() || passed(waits.since) < AGAIN
+        });
+        let mut waiting = waiting.values();
+        passed(ready) >= AT_MOST
+            || waiting.all(|waits| waits.clusters.is_empty() || passed(waits.since) >= AT_MOST)
     }
 }
 
@@ -70,8 +100,12 @@ mod tests {
     use super::*;
 
     fn cluster(name: &str, status: &Value) -> SIPCluster {
+        cluster_of("tenant", name, status)
+    }
+
+    fn cluster_of(namespace: &str, name: &str, status: &Value) -> SIPCluster {
         let object = json!({
-            "metadata": { "namespace": "tenant", "name": name }, "spec": {}, "status": status,
+            "metadata": { "namespace": namespace, "name": name }, "spec": {}, "status": status,
         });
         serde_json::from_value(object).unwrap()
     }
@@ -118,13 +152,47 @@ mod tests {
             "its hosts have waited long, and are not new because they are observed again"
         );
         see(&mut write, holding("one", "Bound"), later(21));
-        see(&mut write, holding("two", "Claimed"), later(21));
+        let mut other = holding("two", "Claimed");
+        other.metadata.namespace = Some("other".to_owned());
+        see(&mut write, other.clone(), later(21));
         assert!(!priority.admits(&read, later(19), later(22)));
         assert!(
             priority.admits(&read, later(2), later(22)),
             "what could have been started long ago is started"
         );
-        write.apply_watcher_event(&Event::Delete(holding("two", "Claimed")));
+        write.apply_watcher_event(&Event::Delete(other));
         assert!(priority.admits(&read, later(21), later(22)), "it is gone");
+    }
+
+    #[test]
+    fn a_namespace_with_new_clusters_without_end_delays_others_once() {
+        let (read, mut write) = store::<SIPCluster>();
+        let priority = LabelPriority::default();
+        let start = Instant::now();
+        let later = |seconds| start + Duration::from_secs(seconds);
+        let mut admitted = Vec::new();
+        for second in 0..320 {
+            let new = cluster_of("hostile", &format!("c{second}"), &json!(null));
+            priority.observe(&new, later(second));
+            write.apply_watcher_event(&Event::Apply(new));
+            if let Some(before) = second.checked_sub(1) {
+                let before = cluster_of("hostile", &format!("c{before}"), &json!(null));
+                write.apply_watcher_event(&Event::Delete(before));
+            }
+            // An instance of another namespace that has just become ready.
+            admitted.push(priority.admits(&read, later(second), later(second)));
+        }
+        let held: Vec<usize> = (0..admitted.len()).filter(|second| !admitted[*second]).collect();
+        let expected: Vec<usize> = (0..20).chain(300..320).collect();
+        assert_eq!(
+            held, expected,
+            "20 s in five minutes, and never longer than they may wait"
+        );
+
+        let known = priority.0.lock().unwrap().len();
+        assert_eq!(known, 1);
+        write.apply_watcher_event(&Event::Delete(cluster_of("hostile", "c319", &json!(null))));
+        assert!(priority.admits(&read, later(700), later(700)));
+        assert!(priority.0.lock().unwrap().is_empty(), "nothing of it is kept");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -28,7 +28,7 @@ pub(super) struct LastApplied(Mutex<BTreeMap<Key, Last>>);
 #[derive(Debug)]
 struct Last {
     exposure: u64,
-    service: Option<String>,
+    service: Arc<Service>,
     configuration: Vec<Option<String>>,
     /// What its pods read.
     written: Option<Written>,
@@ -80,7 +80,7 @@ impl LastApplied {
         let last = self.last();
         let last = last.get(&key(objects))?;
         let same = last.exposure == objects.exposure_digest()
-            && last.service == service.resource_version()
+            && last.service.resource_version() == service.resource_version()
             && last.configuration == configuration
             && configuration.iter().all(Option::is_some);
         same.then(|| Unchanged {
@@ -102,6 +102,19 @@ impl LastApplied {
         let last = last.get(&(namespace.to_owned(), instance.to_owned()))?;
         let written = last.written.as_ref();
         written.filter(|written| written.is_newest(shown)).cloned()
+    }
+
+    /// The Service of an instance as this process has applied it, if a watch does not show that one yet: it shows the version `shown`.
+    pub(super) fn newer_service(
+        &self,
+        namespace: &str,
+        instance: &str,
+        shown: Option<&str>,
+    ) -> Option<Arc<Service>> {
+        let last = self.last();
+        let service = &last.get(&(namespace.to_owned(), instance.to_owned()))?.service;
+        let applied = service.metadata.resource_version.as_deref();
+        is_older(shown, applied).then(|| Arc::clone(service))
     }
 
     /// The Deployment of an instance, if everything that runs it stands as it was applied last.
@@ -129,7 +142,7 @@ impl LastApplied {
         let workload = all.remove(&key(objects)).and_then(|last| last.workload);
         let last = Last {
             exposure: objects.exposure_digest(),
-            service: service.resource_version(),
+            service: Arc::new(trimmed(service)),
             configuration,
             written,
             at,
@@ -182,6 +195,25 @@ impl LastApplied {
     }
 }
 
+/// What is read of a Service later, as of those that a watch shows.
+fn trimmed(service: &Service) -> Service {
+    let mut kept = service.clone();
+    kept.metadata.managed_fields = None;
+    kept.metadata.annotations = None;
+    kept.metadata.labels = None;
+    kept
+}
+
+/// Whether an object was changed from one version to another. Versions of one object ascend as decimal numbers
+/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>); `None`: there was none.
+fn is_older(shown: Option<&str>, applied: Option<&str>) -> bool {
+    let number = |version: &str| version.parse::<u64>().ok();
+    let Some(applied) = applied.and_then(number) else {
+        return false;
+    };
+    shown.is_none_or(|shown| number(shown).is_some_and(|shown| shown < applied))
+}
+
 fn key<State>(objects: &Objects<State>) -> Key {
     (objects.namespace(), objects.name())
 }
@@ -213,6 +245,21 @@ impl Changed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watch_that_lags_shows_an_older_version() {
+        for (shown, applied, expected) in [
+            (Some("9"), Some("10"), true),
+            (None, Some("10"), true),
+            (Some("10"), Some("10"), false),
+            (Some("11"), Some("10"), false),
+            (Some("x"), Some("10"), false),
+            (Some("9"), Some("x"), false),
+            (None, None, false),
+        ] {
+            assert_eq!(is_older(shown, applied), expected, "{shown:?} {applied:?}");
+        }
+    }
 
     fn versions(budget: Option<&str>, policy: Option<&str>) -> Vec<Option<String>> {
         [budget, policy]

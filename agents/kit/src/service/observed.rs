@@ -38,6 +38,7 @@ impl<'a> Observed<'a> {
         let uid = object.uid().unwrap_or_default();
         let left = stores.instances_with_children(identity, &namespace, &uid);
         observed.names.extend(left);
+        observed.take_newer(|name, shown| site.last_applied.newer_service(&namespace, name, shown));
         let suffixes = identity.children.iter();
         let suffixes = suffixes.filter(|children| children.kind == Kind::ConfigMap);
         for suffix in suffixes.map(|children| children.suffix) {
@@ -85,6 +86,23 @@ impl<'a> Observed<'a> {
             names,
             config_maps: BTreeMap::new(),
             written: BTreeMap::new(),
+        }
+    }
+
+    /// Takes Services as this process has applied them, in place of those that a watch shows as they were before: entries without a name
+    /// are told apart by the ports of their Services.
+    fn take_newer(&mut self, newer: impl Fn(&str, Option<&str>) -> Option<Arc<Service>>) {
+        for name in &self.names {
+            let shown = self.services.iter_mut();
+            let mut shown = shown.filter(|service| service.metadata.name.as_ref() == Some(name));
+            match shown.next() {
+                Some(shown) => {
+                    if let Some(newer) = newer(name, shown.metadata.resource_version.as_deref()) {
+                        *shown = newer;
+                    }
+                }
+                None => self.services.extend(newer(name, None)),
+            }
         }
     }
 
@@ -241,6 +259,29 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{super::identity::BALANCERS, *};
+
+    #[test]
+    fn a_moved_entry_keeps_its_ports_while_the_watch_lags() {
+        let cluster: SIPCluster = serde_json::from_value(json!({
+            "metadata": {"namespace": "tenant", "name": "shop", "uid": "u"}, "spec": {},
+        }))
+        .unwrap();
+        let service = |version: &str, port: u16| {
+            let mut service = metadata("tenant", "loadbalancer-worker-shop", Some("u"));
+            service["metadata"]["resourceVersion"] = json!(version);
+            service["spec"] = json!({"ports": [{"port": port, "nodePort": port}]});
+            Arc::new(serde_json::from_value::<Service>(service).unwrap())
+        };
+        let mut observed = Observed::among(&cluster, BALANCERS, vec![service("5", 31_325)], &[]);
+        observed.take_newer(|_, shown| {
+            assert_eq!(shown, Some("5"));
+            Some(service("6", 31_326))
+        });
+        let made = observed.made_ports();
+        assert_eq!(made["loadbalancer-worker-shop"], [31_326].into());
+        observed.take_newer(|_, _| None);
+        assert_eq!(observed.made_ports(), made, "the watch shows the newest");
+    }
 
     fn metadata(namespace: &str, name: &str, owner: Option<&str>) -> Value {
         let owner = owner.map(|uid| {

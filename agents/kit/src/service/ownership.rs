@@ -145,13 +145,19 @@ pub(super) async fn foreign(site: &Site, object: &SIPCluster, name: &str) -> Res
         .get_opt(name)
         .await
         .map_err(Error::kubernetes("read the Service"))?;
-    Ok(existing.and_then(|existing| foreign_owner(&existing, &object.uid().unwrap_or_default())))
+    let (uid, cluster) = (object.uid().unwrap_or_default(), object.name_any());
+    Ok(existing.and_then(|existing| foreign_owner(site.identity, (&uid, &cluster), &existing)))
 }
 
-/// Why an object cannot be ours, by its Service and the cluster's uid; `None` when it can. It is ours when its owner is, and may be
-/// taken over when SIP made it: SIP set no owner, and labels on pods only, so its Services are known by what they select.
+/// Why an object cannot be ours, by the cluster's uid and name and the object's Service; `None` when it can. It is ours when its owner is,
+/// or when it has no owner and our labels: it was orphaned. It may be taken over when SIP made it for this cluster. SIP set no owner, and
+/// labels on pods only, so its Services are known by what they select; it gave every cluster one name of a kind.
 #[must_use]
-pub fn foreign_owner(existing: &Service, uid: &str) -> Option<String> {
+pub fn foreign_owner(
+    identity: &Identity,
+    (uid, cluster): (&str, &str),
+    existing: &Service,
+) -> Option<String> {
     let name = format!(
         "Service {}/{}",
         existing.namespace().unwrap_or_default(),
@@ -165,7 +171,10 @@ pub fn foreign_owner(existing: &Service, uid: &str) -> Option<String> {
     {
         Some(owner) if owner.uid == uid => None,
         Some(owner) => Some(format!("{name} belongs to SIPCluster {}", owner.name)),
-        None if is_part_of_sip(existing.labels()) || selector.is_some_and(is_part_of_sip) => None,
+        None if is_part_of_sip(existing.labels()) => None,
+        None if selector.is_some_and(is_part_of_sip) => (!identity
+            .is_sip_name(&existing.name_any(), cluster))
+        .then(|| format!("{name} was made by Airship SIP for another SIPCluster")),
         None => Some(format!("{name} was not made for a SIPCluster")),
     }
 }
@@ -256,18 +265,19 @@ mod tests {
         }
     }
 
+    const IDENTITY: Identity = Identity {
+        manager: apply::Manager("agent"),
+        condition: api::conditions::JUMP_HOST_READY,
+        component: "jumphost",
+        name_prefixes: &["jumphost-"],
+        sip_prefixes: &["jumphost-"],
+        children: &[],
+        pod_labels: &[],
+        reports_drained: false,
+    };
+
     #[test]
     fn children_of_others_are_not_taken() {
-        const IDENTITY: Identity = Identity {
-            manager: apply::Manager("agent"),
-            condition: api::conditions::JUMP_HOST_READY,
-            component: "jumphost",
-            name_prefixes: &["jumphost-"],
-            sip_prefixes: &["jumphost-"],
-            children: &[],
-            pod_labels: &[],
-            reports_drained: false,
-        };
         let found = |name: &str, object: Service| ObjectMeta {
             name: Some(name.to_owned()),
             ..object.metadata
@@ -296,7 +306,6 @@ mod tests {
         for (existing, expected) in [
             (service(Some("ours"), None), None),
             (service(None, Some("sip")), None),
-            (selecting("sip"), None),
             (
                 selecting("shop"),
                 Some("Service ns/lb was not made for a SIPCluster"),
@@ -314,7 +323,24 @@ mod tests {
                 Some("Service ns/lb was not made for a SIPCluster"),
             ),
         ] {
-            assert_eq!(foreign_owner(&existing, "ours").as_deref(), expected);
+            let message = foreign_owner(&IDENTITY, ("ours", "shop"), &existing);
+            assert_eq!(message.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn what_sip_made_is_taken_for_its_own_cluster_only() {
+        let mut existing = selecting("sip");
+        for (name, cluster, is_taken) in [
+            ("jumphost-shop", "shop", true),
+            ("jumphost-shop-1", "shop-1", true),
+            // The name of the second entry of the cluster.
+            ("jumphost-shop-1", "shop", false),
+            ("jumphost-shop", "shop-1", false),
+        ] {
+            existing.metadata.name = Some(name.to_owned());
+            let message = foreign_owner(&IDENTITY, ("ours", cluster), &existing);
+            assert_eq!(message.is_none(), is_taken, "{name} {cluster}: {message:?}");
         }
     }
 }

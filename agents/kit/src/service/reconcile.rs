@@ -27,8 +27,6 @@ use super::{
 };
 use crate::{conditions::REMOVED, metrics};
 
-/// Pause after which a placement that the scheduler does not know is asked for again.
-const PLACEMENT_RETRY: Duration = Duration::from_millis(500);
 /// Pause after which a `SIPCluster` that has changed under a write is reconciled again, should the watch not have delivered it by then.
 const CHANGED: Duration = Duration::from_secs(2);
 /// Pause after which an unchanged cluster is reconciled again. Nothing is written unless something has changed.
@@ -206,13 +204,14 @@ async fn serve<S: Service>(
         Ok(None) => {
             let waits = report::waits_for_placement(S::IDENTITY, observed);
             write(context, observed, waits).await?;
-            return pruned.end(Pass::requeue(PLACEMENT_RETRY));
+            return pruned.end(Pass::requeue(context.unplaced.failed(observed.object())));
         }
         Err(error) => {
             report_dropped(context, observed, &staying, &pruned).await?;
             return Err(error);
         }
     };
+    context.unplaced.succeeded(observed.object());
     // What takes their place can be made now.
     pruned.extend(Pruned::delete(context, observed, replaced.into_iter()).await);
     let scope = Scope {
@@ -288,7 +287,7 @@ async fn report_exposed<S: Service>(
     let drain = Drain::unchanged(observed.drained());
     let generation = observed.generation();
     let mut next = report::status(S::IDENTITY, S::protocol, (generation, held), outcomes, &drain);
-    if observed.applied() == next.applied {
+    if observed.applied() == next.applied && !status::lacked_rights(observed) {
         return Ok(false);
     }
     let condition = observed.condition();

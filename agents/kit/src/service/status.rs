@@ -1,7 +1,10 @@
 //! The part of a `SIPCluster`'s status that a service agent owns: it is written only when it differs, and only to the object as it was
 //! observed. A late call must not tell of another incarnation what was applied for the one before, nor name again what was withdrawn.
 
-use api::{Applied, Drained, Endpoint, SIPClusterStatus};
+use api::{
+    Applied, Drained, Endpoint, SIPClusterStatus,
+    conditions::{NAMESPACE_NOT_GRANTED, ready::PROGRESSING},
+};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use kube::Client;
 
@@ -39,19 +42,32 @@ pub(super) async fn write(
     Ok(true)
 }
 
+/// Whether the last status says that the agent has no rights in the namespace. A pass with rights replaces it before anything runs.
+pub(super) fn lacked_rights(observed: &Observed<'_>) -> bool {
+    let condition = observed.condition();
+    condition.is_some_and(|condition| condition.reason == NAMESPACE_NOT_GRANTED)
+}
+
 fn is_same(observed: &Observed<'_>, status: &Status) -> bool {
     observed.applied() == status.applied
         && observed.endpoints() == status.endpoints
         && observed.drained() == status.drained
 }
 
-/// Writes the status with the condition that the cluster has already, if the rest differs.
+/// Writes the status with the condition that the cluster has already, if the rest differs. A condition that the agent has no rights does not
+/// stay: while it is there, others take it that the agent starts no pod.
 pub(super) async fn write_keeping_condition(
     client: &Client,
     identity: &Identity,
     observed: &Observed<'_>,
     status: Status,
 ) -> Result<(), Error> {
+    if lacked_rights(observed) {
+        let why = "the agent has rights in the namespace now, and is checking whether the service works";
+        let finding = Some(Finding::no(identity.condition, PROGRESSING, why));
+        write(client, identity, observed, Status { finding, ..status }).await?;
+        return Ok(());
+    }
     if is_same(observed, &status) {
         return Ok(());
     }

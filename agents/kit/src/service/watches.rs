@@ -127,7 +127,7 @@ impl Watches {
             }
             let of_kind = ByNamespace::default();
             self.tenant_kinds.push(children.kind.visit(WatchVersions {
-                config: config.clone(),
+                config: clusters::in_pages(config.clone()),
                 versions: of_kind.clone(),
             }));
             versions.insert(children.kind, of_kind);
@@ -211,7 +211,7 @@ impl Watches {
     ) -> TenantStore<K> {
         let stores = TenantStore::default();
         self.tenant_kinds.push(Box::new(KeptObjects {
-            config,
+            config: clusters::in_pages(config),
             trim,
             concerned,
             stores: stores.clone(),
@@ -285,7 +285,7 @@ fn touched<K>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let trimmed = watcher::watcher(api, config)
+    let trimmed = watcher::watcher(api, clusters::in_pages(config))
         .backoff(watch_pauses())
         .modify(move |object| {
             object.meta_mut().managed_fields = None;

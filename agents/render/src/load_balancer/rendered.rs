@@ -8,7 +8,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use super::check::{self, Check};
 use super::config::{self, Config};
+use super::interface::CONFIG_FILE;
 use super::member::{Member, once_each};
+use super::placement_line::with_placement;
 use super::plan::Plan;
 use super::sidecar::{self, Access};
 use super::template::{Error, Template};
@@ -40,6 +42,22 @@ impl Objects {
     #[must_use]
     pub fn config_digest(&self) -> String {
         config::digest(&self.config)
+    }
+
+    /// The same, with a configuration that names the placement for which it was rendered: rendered for another one, it has another digest,
+    /// also where the members are the same.
+    #[must_use]
+    pub fn for_placement(mut self, position: &str) -> Self {
+        self.config = with_placement(&self.config, position);
+        if let Some(text) = self
+            .config_map
+            .data
+            .as_mut()
+            .and_then(|data| data.get_mut(CONFIG_FILE))
+        {
+            text.clone_from(&self.config);
+        }
+        self
     }
 }
 

@@ -1,4 +1,5 @@
-//! A cluster's load balancers: the configuration of each on the API server, and its pod, which follows that whenever it gets to it. An
+//! A cluster's load balancers: the configuration of each on the API server, and its pod, which reads that whenever it gets to it: of those
+//! written meanwhile, the first one before the newest. An
 //! edit may drop one of them; its configuration and its pod stay until somebody gets to it. The agent that writes the configurations reads
 //! the scheduler's placement, as `agents/load-balancer` does.
 
@@ -14,13 +15,24 @@ use crate::{
 /// Load balancers of a cluster, of which an edit may drop the last.
 pub(crate) const ENTRIES: usize = 2;
 
+/// A configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Config {
+    /// Addresses that it names.
+    addresses: BTreeSet<u8>,
+    /// The placement for which it was rendered: the newest revision of a member.
+    position: u64,
+}
+
 /// What there is of one load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Entry {
-    /// Addresses that the configuration names, if there is one.
-    config: Option<BTreeSet<u8>>,
-    /// Addresses that the pod routes to.
-    running: BTreeSet<u8>,
+    /// The configuration, if there is one.
+    config: Option<Config>,
+    /// The first one that the pod has not read yet, if that is not the newest.
+    unread: Option<Config>,
+    /// What the pod runs.
+    running: Config,
 }
 
 /// What there is of a cluster's load balancers.
@@ -35,7 +47,11 @@ impl Entry {
     const fn new() -> Self {
         Self {
             config: None,
-            running: BTreeSet::new(),
+            unread: None,
+            running: Config {
+                addresses: BTreeSet::new(),
+                position: 0,
+            },
         }
     }
 }
@@ -50,17 +66,24 @@ impl Balancers {
 
     /// Whether a pod routes anywhere.
     pub(crate) fn route(&self) -> bool {
-        self.entries.iter().any(|entry| !entry.running.is_empty())
+        self.entries
+            .iter()
+            .any(|entry| !entry.running.addresses.is_empty())
     }
 
     /// Whether a pod routes to an address.
     pub(crate) fn route_to(&self, address: u8) -> bool {
-        self.entries.iter().any(|entry| entry.running.contains(&address))
+        self.entries
+            .iter()
+            .any(|entry| entry.running.addresses.contains(&address))
     }
 
     /// Addresses that pods route to.
     fn running(&self) -> impl Iterator<Item = u8> {
-        self.entries.iter().flat_map(|entry| &entry.running).copied()
+        self.entries
+            .iter()
+            .flat_map(|entry| &entry.running.addresses)
+            .copied()
     }
 
     /// Whether the spec names the last one.
@@ -75,8 +98,8 @@ impl Balancers {
 
     /// Whether anything is left of one that the spec does not name.
     pub(crate) fn has_leftovers(&self) -> bool {
-        let [.., Entry { config, running }] = &self.entries;
-        !self.names_last && (config.is_some() || !running.is_empty())
+        let [.., Entry { config, running, .. }] = &self.entries;
+        !self.names_last && (config.is_some() || !running.addresses.is_empty())
     }
 
     fn names(&self, entry: u8) -> bool {
@@ -97,8 +120,8 @@ impl State {
         &mut self.world.balancers[usize::from(cluster)].entries[usize::from(entry)]
     }
 
-    /// The addresses that a configuration would name now: of those that the status holds, and the scheduler does not take away.
-    fn desired(&self, cluster: u8) -> Option<BTreeSet<u8>> {
+    /// The configuration that would be written now: with the addresses that the status holds, and the scheduler does not take away.
+    fn desired(&self, cluster: u8) -> Option<Config> {
         let status = self.cluster(cluster)?.status.as_ref()?;
         let record = self.ledger.records.get(&cluster);
         let keeps_all = self.mutation == Some(Mutation::LeavesRoutedTo);
@@ -107,7 +130,10 @@ impl State {
             .flat_map(Held::members)
             .filter(|member| keeps_all || !member.releasing)
             .filter(|member| status.members.iter().any(|known| known.host == member.host));
-        Some(held.filter_map(|member| member.address).collect())
+        Some(Config {
+            addresses: held.filter_map(|member| member.address).collect(),
+            position: status.newest_revision().unwrap_or_default(),
+        })
     }
 
     /// Whether an entry has the configuration that it would have now: none if the spec does not name it.
@@ -127,16 +153,23 @@ impl State {
     pub(crate) fn render(&mut self, cluster: u8, entry: u8) {
         if let Some(desired) = self.desired(cluster) {
             let is_named = self.balancers(cluster).names(entry);
-            self.entry(cluster, entry).config = Some(desired).filter(|_| is_named);
+            let entry = self.entry(cluster, entry);
+            let unread = entry.config.take().filter(|written| *written != entry.running);
+            entry.unread = entry.unread.take().or(unread).filter(|_| is_named);
+            entry.config = Some(desired).filter(|_| is_named);
         }
     }
 
     /// Whether an entry's pod is behind: without a configuration, or a `SIPCluster`, it ends.
     pub(crate) fn lags(&self, cluster: u8, entry: u8) -> bool {
-        let Entry { config, running } = &self.balancers(cluster).entries[usize::from(entry)];
+        let Entry {
+            config,
+            unread,
+            running,
+        } = &self.balancers(cluster).entries[usize::from(entry)];
         match config.as_ref().filter(|_| self.cluster(cluster).is_some()) {
-            Some(config) => config != running,
-            None => !running.is_empty(),
+            Some(config) => unread.is_some() || config != running,
+            None => !running.addresses.is_empty(),
         }
     }
 
@@ -147,17 +180,24 @@ impl State {
         if gone {
             *entry = Entry::new();
         } else {
-            entry.running = entry.config.clone().unwrap_or_default();
+            let next = entry.unread.take().or_else(|| entry.config.clone());
+            entry.running = next.unwrap_or_default();
         }
     }
 
     /// Whether no pod of an entry routes to hosts that leave, and none starts with a configuration that has them.
     fn is_current(&self, cluster: u8, entry: u8) -> Option<bool> {
-        let Entry { config, running } = &self.balancers(cluster).entries[usize::from(entry)];
+        let Entry { config, running, .. } = &self.balancers(cluster).entries[usize::from(entry)];
         if !self.balancers(cluster).names(entry) && self.mutation == Some(Mutation::OnlyNamedAsked) {
             return Some(true);
         }
-        let followed = config.clone().unwrap_or_default() == *running;
+        let followed = match config {
+            Some(config) if self.mutation == Some(Mutation::TextsCompared) => {
+                config.addresses == running.addresses
+            }
+            Some(config) => config == running,
+            None => running.addresses.is_empty(),
+        };
         let followed = followed || self.mutation == Some(Mutation::PodsNotAsked);
         Some(followed && self.is_written(cluster, entry)?)
     }
@@ -167,8 +207,7 @@ impl State {
         let there = self.cluster(cluster)?;
         let status = there.status.as_ref()?;
         let leaves = status.former_release.is_some() || status.members.iter().any(|member| member.releasing);
-        let claims = status.members.iter().map(|member| member.revision);
-        let revision = claims.chain(status.former_release).max().filter(|_| leaves)?;
+        let revision = status.newest_revision().filter(|_| leaves)?;
         for entry in (0u8..).take(ENTRIES) {
             if !self.is_current(cluster, entry)? {
                 return None;

@@ -31,7 +31,7 @@ mod world;
 
 use std::{collections::BTreeSet, time::Instant};
 
-use rand::{SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
 use stateright::{Expectation, Model as _};
 
 use every_order::Counts;
@@ -136,6 +136,11 @@ fn walk(
         }
         let mut actions = Vec::new();
         model.actions(&state, &mut actions);
+        if let Some(mutation) = model.mutation.filter(|_| rng.random_bool(0.95)) {
+            let (likely, others): (Vec<_>, Vec<_>) =
+                actions.into_iter().partition(|action| mutation.favours(action));
+            actions = if likely.is_empty() { others } else { likely };
+        }
         let Some(action) = actions.choose(&mut rng) else {
             break;
         };

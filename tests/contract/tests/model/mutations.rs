@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 
 use stateright::Model as _;
 
-use crate::{properties, protocol::Protocol};
+use crate::{
+    properties,
+    protocol::{Action, Protocol},
+};
 
 /// A rule that is got wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +23,8 @@ pub(crate) enum Mutation {
     SucceededByName,
     /// A configuration counts as followed once it is written.
     PodsNotAsked,
+    /// A pod follows a configuration when it runs one with the same members, whichever of them it has read.
+    TextsCompared,
     /// Pods and the configuration of a load balancer that the spec does not name any more do not count.
     OnlyNamedAsked,
     /// Hosts that leave stay in the configuration.
@@ -33,7 +38,7 @@ pub(crate) enum Mutation {
 }
 
 impl Mutation {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::NoMark,
         Self::AnswersBeforeDisk,
         Self::NoConfirmation,
@@ -41,10 +46,35 @@ impl Mutation {
         Self::GoneWaitForNobody,
         Self::SucceededByName,
         Self::PodsNotAsked,
+        Self::TextsCompared,
         Self::OnlyNamedAsked,
         Self::LeavesRoutedTo,
         Self::PodsOfGoneClusters,
     ];
+
+    /// Whether an action is likely on the way to what it breaks; without a known way all are.
+    pub(crate) fn favours(self, action: &Action) -> bool {
+        match self {
+            // Nothing is disturbed but pods, which are slow.
+            Self::TextsCompared => matches!(
+                action,
+                Action::Look(_)
+                    | Action::Declare(..)
+                    | Action::Serve(..)
+                    | Action::Hear(..)
+                    | Action::Open(..)
+                    | Action::Report(_)
+                    | Action::Take(_)
+                    | Action::Act(..)
+                    | Action::Render(..)
+                    | Action::Drain(_)
+                    | Action::Commit
+                    | Action::Settle
+                    | Action::Scale(..)
+            ),
+            _ => true,
+        }
+    }
 
     /// What must be found to be broken.
     fn breaks(self) -> &'static [&'static str] {
@@ -54,6 +84,7 @@ impl Mutation {
             | Self::GoneWaitForNobody
             | Self::SucceededByName
             | Self::PodsNotAsked
+            | Self::TextsCompared
             | Self::OnlyNamedAsked
             | Self::LeavesRoutedTo
             | Self::PodsOfGoneClusters => &[

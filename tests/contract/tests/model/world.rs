@@ -92,6 +92,14 @@ pub(crate) struct Status {
     pub(crate) former_release: Option<u64>,
 }
 
+impl Status {
+    /// The revision of the newest claim or release.
+    pub(crate) fn newest_revision(&self) -> Option<u64> {
+        let claims = self.members.iter().map(|member| member.revision);
+        claims.chain(self.former_release).max()
+    }
+}
+
 /// The site, as it is or as somebody saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Observed {

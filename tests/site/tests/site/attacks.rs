@@ -60,6 +60,8 @@ const CALLS: usize = 10_000;
 const CONNECTIONS: usize = 20;
 /// Of these, as many as one identity may have under way.
 const PLACES: usize = 256;
+/// In which a request has to arrive.
+const ARRIVAL: Duration = Duration::from_secs(10);
 const GET_PLACEMENT: &str = "/sip.placement.v1.PlacementService/GetPlacement";
 /// Calls of others that are measured.
 const MEASURED: u32 = 200;
@@ -284,9 +286,11 @@ async fn ask_for_position(channels: &[Channel]) {
     );
 }
 
-/// Calls of which nothing arrives, all at once: as many as their identity has places hang, the others are refused.
+/// Calls of which nothing arrives, all at once: as many as their identity has places hang, the others are refused. Where that takes longer
+/// than a request may take to arrive, those that hang end, and others take their places.
 async fn hang(channels: &[Channel]) -> JoinSet<Status> {
     let mut hanging = JoinSet::new();
+    let begun = Instant::now();
     for channel in channels.iter().cycle().take(CALLS) {
         let mut client = Grpc::new(channel.clone());
         hanging.spawn(async move {
@@ -301,10 +305,16 @@ async fn hang(channels: &[Channel]) -> JoinSet<Status> {
                 .unwrap_err()
         });
     }
-    for _ in 0..CALLS - PLACES {
+    let mut refused = 0;
+    while hanging.len() > PLACES {
         let status = hanging.join_next().await.unwrap().unwrap();
-        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        match status.code() {
+            Code::ResourceExhausted => refused += 1,
+            Code::DeadlineExceeded => assert!(begun.elapsed() >= ARRIVAL, "{status}"),
+            other => panic!("{other:?}: {status}"),
+        }
     }
+    assert!(refused > PLACES, "{refused} of {CALLS} are refused");
     hanging
 }
 

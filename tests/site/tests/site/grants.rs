@@ -184,6 +184,29 @@ async fn without_a_grant_hosts_are_released_when_no_pod_is_left() {
     }
 }
 
+/// The cluster agent takes the condition for evidence that the load-balancer agent starts no pod.
+#[tokio::test]
+async fn rights_are_reported_before_a_pod_is_started() {
+    let site = Faulty::start(&AGENTS).await;
+    let stage = &site.stage;
+    stage.load(&fleet("regranted", 2, 1, 1)).await;
+    stage.site.create_namespace("regranted").await.unwrap();
+    let shop = shop("regranted", 31_860);
+    stage.create(&shop).await;
+    not_granted(stage, &shop).await;
+    let starts_pods = |call: &Call| call.verb == "patch" && call.resource == "deployments";
+    let held = site.proxies[&Agent::LoadBalancer].inject(starts_pods, 0, Fault::HeldBefore);
+
+    stage.site.grant_agents("regranted").await.unwrap();
+    held.happens().await;
+    let object = stage.clusters("regranted").get(&shop.name).await.unwrap();
+    let (_, reason, message) = wait::condition(&object, LOAD_BALANCER_READY.as_str()).unwrap();
+    assert_eq!(reason, "Progressing", "{message}");
+
+    held.open();
+    stage.ready(&shop).await;
+}
+
 #[tokio::test]
 async fn a_namespace_that_cannot_be_listed_delays_no_other() {
     let site = Faulty::start(&AGENTS).await;

@@ -2,9 +2,16 @@
 
 use std::fmt::Write as _;
 
+use kube::{
+    ResourceExt as _,
+    api::{Patch, PatchParams, PostParams},
+};
 use sandbox::region::HOSTS_NAMESPACE;
+use serde_json::json;
 
-use crate::fixtures::{AGENTS, Role, Stage, cluster, fleet};
+use crate::fixtures::{AGENTS, Role, Stage, cluster, fleet, on_shared_site};
+
+mod memory;
 
 /// Objects in the namespace `hostile`: an amount of more than 32 bits, an `override` that no parser of JSON reads to its end, and a list
 /// that is longer than anything that is acted on.
@@ -79,4 +86,37 @@ async fn hostile_clusters_leave_the_others_readable() {
         "--timeout=60s",
     ];
     stage.kubectl(&accepted).await;
+}
+
+/// Agents keep a few of them in memory; the list that is written is the whole one.
+#[test]
+fn of_many_finalizers_only_ours_comes_and_goes() {
+    on_shared_site("many-finalizers", async |stage| {
+        let held = cluster("many-finalizers", "held");
+        let clusters = stage.clusters(&held.namespace);
+        let foreign: Vec<String> = (0..40).map(|n| format!("example.com/{n:02}")).collect();
+        let mut object = held.object();
+        object.metadata.finalizers = Some(foreign.clone());
+        clusters.create(&PostParams::default(), &object).await.unwrap();
+
+        let all = stage
+            .until(&held, "have the finalizer", |object| {
+                object.finalizers().iter().any(|name| name == api::FINALIZER)
+            })
+            .await;
+        assert_eq!(all.finalizers().len(), 41);
+        stage.delete(&held).await;
+        let rest = stage
+            .until(&held, "have lost the finalizer", |object| {
+                !object.finalizers().iter().any(|name| name == api::FINALIZER)
+            })
+            .await;
+        assert_eq!(rest.finalizers(), foreign);
+        let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        clusters
+            .patch(&held.name, &PatchParams::default(), &none)
+            .await
+            .unwrap();
+        stage.gone(&held).await;
+    });
 }

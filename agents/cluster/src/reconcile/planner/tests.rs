@@ -56,6 +56,76 @@ fn an_invalid_spec_changes_conditions_only() {
 }
 
 #[test]
+fn a_full_site_changes_conditions_only_and_names_the_limit() {
+    let object = cluster(&json!({
+        "placement": { "epoch": 1, "revision": 5, "generation": 2 },
+        "conditions": [{
+            "type": "HostsLabeled", "status": "True", "reason": "Labeled", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }],
+    }));
+    let full = tonic::Status::resource_exhausted("site a: it has 20000 clusters (limit `records`)");
+    let plan = plan(&Observation {
+        object: &object,
+        not_installed: &BTreeSet::new(),
+        now: Timestamp::from_second(NOW).unwrap(),
+        state: State::SiteFull(Box::new(full)),
+    });
+    assert!(plan.hosts.is_none() && plan.watched.is_none() && plan.finalizer.is_none());
+    assert!(plan.scales.is_empty() && plan.machines.is_empty() && plan.events.is_empty());
+    let own = plan.status.unwrap().finish(&Outcomes::default());
+    assert_eq!((own.placement, own.tally), (None, None), "they stay");
+    let conditions: Vec<_> = own
+        .findings
+        .iter()
+        .map(|finding| (finding.kind.as_str(), finding.status, finding.reason.as_str()))
+        .collect();
+    assert_eq!(
+        conditions,
+        [
+            ("Scheduled", Some(false), "SiteFull"),
+            ("Ready", Some(false), "Unschedulable"),
+            ("HostsLabeled", Some(true), "Labeled")
+        ]
+    );
+    assert_eq!(
+        own.findings[0].message,
+        "site a: it has 20000 clusters (limit `records`)"
+    );
+}
+
+#[test]
+fn a_full_site_is_reported_once_and_keeps_what_nodes_are() {
+    let status = |generation: i64| {
+        cluster(&json!({
+            "placement": { "epoch": 1, "revision": 5, "generation": 2 },
+            "tenantNodes": { "problem": "the API server does not answer" },
+            "conditions": [{
+                "type": "Scheduled", "status": "False", "reason": "SiteFull", "message": "this would be 20001",
+                "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        }))
+    };
+    let present = status(0).metadata.generation.unwrap_or_default();
+    for (generation, expected) in [
+        (present, "this would be 20001"),
+        (present - 1, "this would be 20002"),
+    ] {
+        let object = status(generation);
+        let full = tonic::Status::resource_exhausted("this would be 20002");
+        let plan = plan(&Observation {
+            object: &object,
+            not_installed: &BTreeSet::new(),
+            now: Timestamp::from_second(NOW).unwrap(),
+            state: State::SiteFull(Box::new(full)),
+        });
+        let own = plan.status.unwrap().finish(&Outcomes::default());
+        assert_eq!(own.findings[0].message, expected, "of generation {generation}");
+        assert_eq!(own.tenant_nodes, object.status.unwrap().tenant_nodes);
+    }
+}
+
+#[test]
 fn the_finalizer_is_added_first_and_removed_last() {
     let observe = |state, status: &Value| {
         let mut object = cluster(status);

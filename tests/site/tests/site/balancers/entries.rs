@@ -80,20 +80,40 @@ async fn a_slow_watch_of_services_moves_no_entry() {
     let mut stage = Stage::start(scenario, &[Agent::Cluster]).await;
     stage.site.create_tenant_namespace(scenario).await.unwrap();
     let proxy = stage.start_proxied_balancers().await;
-    let [first, second] = [31_325, 31_326].map(|port| entry(port, None));
-    let shop = cluster(scenario, "shop")
-        .role(Role::Worker, 0)
-        .with("/services/loadBalancerWorker", json!([first]));
-    stage.create(&shop).await;
-    stage.ready(&shop).await;
+    let [first, second, third, moved] = [31_325, 31_326, 31_328, 31_329].map(|port| entry(port, None));
+    let [shop, bank] = [("shop", &first), ("bank", &third)].map(|(name, entry)| {
+        cluster(scenario, name)
+            .role(Role::Worker, 0)
+            .with("/services/loadBalancerWorker", json!([entry]))
+    });
+    for one in [&shop, &bank] {
+        stage.create(one).await;
+        stage.ready(one).await;
+    }
 
     proxy.freeze("services");
     edit(&stage, &shop, &[first, second.clone()]).await;
     let before = made(&stage, scenario).await;
     edit(&stage, &shop, std::slice::from_ref(&second)).await;
     let after = made(&stage, scenario).await;
-    assert_eq!(after.keys().collect::<Vec<_>>(), [&31_326]);
+    assert_eq!(after.keys().collect::<Vec<_>>(), [&31_326, &31_328]);
     assert_kept(&before, &after);
+
+    // An entry gets another port, and a new entry that one's.
+    edit(&stage, &bank, std::slice::from_ref(&moved)).await;
+    let alone = made(&stage, scenario).await;
+    assert_eq!(alone[&31_329].0, after[&31_328].0);
+    let both = json!({"services": {"loadBalancerWorker": [moved, third]}});
+    stage.edit(&bank, both).await;
+    let of_before = "31328 by Service slow-services/loadbalancer-worker-bank";
+    stage
+        .condition_mentions(&bank, "LoadBalancerReady", "False", "PortConflict", of_before)
+        .await;
+    proxy.thaw("services");
+    stage.ready(&bank).await;
+    let after = made(&stage, scenario).await;
+    assert_kept(&alone, &after);
+    assert_ne!(after[&31_328].0, alone[&31_329].0);
 }
 
 #[test]

@@ -134,6 +134,36 @@ fn a_sip_deployment_without_its_service_is_taken_over() {
     });
 }
 
+/// Airship SIP gave all entries of a kind one name, so an index is never its.
+#[test]
+fn what_sip_made_for_another_cluster_is_not_taken() {
+    on_shared_site("of-another", async |stage| {
+        const OTHERS: &str = "loadbalancer-worker-shop-1";
+        for (object, plural) in made_by_sip() {
+            let object = object.to_string().replace("31150", "31158");
+            let object = serde_json::from_str(&object).unwrap();
+            make_named(OTHERS, stage, "of-another", object, plural).await;
+        }
+        let of = objects(stage, "of-another");
+        let before = of.services.get(OTHERS).await.unwrap();
+        let entries = json!([
+            workers(31_156, 31_156, &json!({})),
+            workers(31_157, 31_157, &json!({}))
+        ]);
+        let shop = cluster("of-another", "shop")
+            .role(Role::Worker, 0)
+            .with("/services/loadBalancerWorker", entries);
+        stage.create(&shop).await;
+        let is_anothers =
+            "Service of-another/loadbalancer-worker-shop-1 was made by Airship SIP for another SIPCluster";
+        stage
+            .condition_mentions(&shop, "LoadBalancerReady", "False", "NameConflict", is_anothers)
+            .await;
+        let after = of.services.get(OTHERS).await.unwrap();
+        assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
+    });
+}
+
 #[test]
 fn sips_objects_are_taken_over_without_a_gap() {
     on_shared_site("taken-over", async |stage| {

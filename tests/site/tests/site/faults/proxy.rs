@@ -259,7 +259,11 @@ impl Way {
             Fault::HeldBefore => {
                 injected.done();
                 injected.is_open().await;
-                pass().await
+                let answer = pass().await;
+                if let Outcome::Answered(answer) = &answer {
+                    injected.answered(answer.status());
+                }
+                answer
             }
             Fault::HeldAfter => {
                 let answer = pass().await;

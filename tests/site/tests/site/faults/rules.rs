@@ -57,6 +57,8 @@ struct State {
     done: usize,
     /// Who waits may go on.
     open: bool,
+    /// What a call that waited before it was carried out was answered.
+    answer: Option<StatusCode>,
 }
 
 /// The rules of a proxy.
@@ -131,6 +133,19 @@ impl Injected {
     /// Lets those go on that it holds.
     pub(crate) fn open(&self) {
         self.0.send_modify(|state| state.open = true);
+    }
+
+    /// Lets the call go on that it holds before it is carried out: what the API server answers that one.
+    pub(crate) async fn answer(&self) -> StatusCode {
+        self.open();
+        let mut seen = self.0.subscribe();
+        let answered = timeout(PATIENCE, seen.wait_for(|state| state.answer.is_some())).await;
+        let answered = answered.expect("the late call is answered").unwrap().answer;
+        answered.unwrap()
+    }
+
+    pub(super) fn answered(&self, status: StatusCode) {
+        self.0.send_modify(|state| state.answer = Some(status));
     }
 
     pub(super) async fn is_open(&self) {
