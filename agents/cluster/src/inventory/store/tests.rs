@@ -301,20 +301,3 @@ fn a_fault_that_a_bmc_reports_is_told_and_fails_nothing() {
     );
     assert!(hosts[1].problems.is_empty());
 }
-
-/// With a comparison of each cluster with each other one and with each host, this takes minutes.
-#[test]
-fn a_list_of_all_clusters_of_a_site_takes_seconds() {
-    const CLUSTERS: usize = 20_000;
-    let taken = |number: usize| {
-        let pointer = "/metadata/labels/cluster.x-k8s.io~1cluster-name";
-        with(used(host(&format!("h{number}"))), pointer, json!("elsewhere"))
-    };
-    let inventory = inventory((0..1_000).map(taken));
-    let start = std::time::Instant::now();
-    for number in 0..CLUSTERS {
-        let name = format!("c{number}");
-        inventory.put_served(&key(&name), Some(&name));
-    }
-    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
-}
