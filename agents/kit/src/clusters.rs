@@ -2,7 +2,6 @@
 
 use api::{EmptySpec, SIPCluster, TolerantCluster};
 use futures::TryStreamExt as _;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::{
     Api, Client, ResourceExt as _,
     api::ListParams,
@@ -13,11 +12,7 @@ use kube::{
     },
 };
 
-use crate::{metrics::AgentMetrics, retries::watch_pauses};
-
-/// Objects in one page of a list of what tenants write. An API server stores 1.5 MiB of an object; the client has a page twice, as bytes and
-/// as text, so that a list takes 48 MiB at most until its objects are trimmed. A list of 1,000 objects takes 63 calls.
-pub const PAGE: u32 = 16;
+use crate::{metrics::AgentMetrics, pages, retries::watch_pauses};
 
 /// Over all of them. Its store has of each what agents read: see [`TolerantCluster`].
 #[must_use]
@@ -31,27 +26,8 @@ pub fn controller(client: &Client, metrics: &AgentMetrics) -> Controller<SIPClus
 /// When the API server does not answer with them, or no longer has that moment (410).
 pub async fn list(client: &Client) -> kube::Result<Vec<SIPCluster>> {
     let api = Api::<TolerantCluster>::all(client.clone());
-    let mut all = Vec::new();
-    let mut page = Some(ListParams::default().limit(PAGE));
-    while let Some(params) = page {
-        let listed = api.list(&params).await?;
-        page = next_page(params, &listed.metadata);
-        all.extend(listed.items.into_iter().map(TolerantCluster::into_inner));
-    }
-    Ok(all)
-}
-
-/// What asks for the page after one that was listed; `None` after the last.
-#[must_use]
-pub fn next_page(params: ListParams, listed: &ListMeta) -> Option<ListParams> {
-    let token = listed.continue_.as_ref().filter(|token| !token.is_empty());
-    token.map(|token| params.continue_token(token))
-}
-
-/// What a watch lists page by page, for objects that tenants write.
-#[must_use]
-pub fn in_pages(config: watcher::Config) -> watcher::Config {
-    config.page_size(PAGE)
+    let listed = pages::objects(api, ListParams::default());
+    listed.map_ok(TolerantCluster::into_inner).try_collect().await
 }
 
 /// The same as [`controller`]; `observe` gets every event of the watch before the store has it.
@@ -64,7 +40,7 @@ pub(crate) fn observed_controller(
     let store = writer.as_reader();
     let metrics = metrics.clone();
     let all = Api::<TolerantCluster>::all(client.clone());
-    let applied = watcher(all, in_pages(watcher::Config::default()))
+    let applied = watcher(all, pages::in_pages(watcher::Config::default()))
         .backoff(watch_pauses())
         .map_ok(read)
         .inspect_ok(move |event| report_unreadable(event, &metrics))

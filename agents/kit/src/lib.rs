@@ -9,6 +9,7 @@
 //! | [`conditions`] | conditions that change only when something changed |
 //! | [`election`] | a Lease, so that of several replicas one acts |
 //! | [`events`] | Kubernetes Events, for what a person would want to know |
+//! | [`pages`] | lists page by page, of what tenants write |
 //! | [`message`] | texts for people, without control characters and not too long |
 //! | [`metrics`] | what every agent counts |
 //! | [`followed`] | one object that a program follows |
@@ -33,6 +34,7 @@ pub mod followed;
 pub mod load_balancers;
 pub mod message;
 pub mod metrics;
+pub mod pages;
 pub mod placement;
 pub mod pod_http;
 pub mod retries;

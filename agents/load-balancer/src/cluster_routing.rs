@@ -11,11 +11,12 @@ use std::{
 };
 
 use api::{Drained, MemberState, Placement, conditions::ready::PROGRESSING};
-use futures::{FutureExt as _, StreamExt as _, stream};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kit::{
     apply,
     load_balancers::{belongs_to, selector},
+    pages,
     service::{Drain, Observed, Problem, Stores, revision},
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
@@ -119,9 +120,9 @@ async fn blocker(
     let own = ListParams::default().labels(&selector());
     // Configurations first: what starts after this list does not read one that is older.
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
-    match maps.list_metadata(&own).await {
+    match pages::metadata(maps, own.clone()).try_collect::<Vec<_>>().await {
         Ok(listed) => {
-            if let Some(why) = configurations::older(&listed.items, &name, goal) {
+            if let Some(why) = configurations::older(&listed, &name, goal) {
                 return Some(Blocker::routes(why));
             }
         }
@@ -134,8 +135,9 @@ async fn blocker(
         Err(error) => return Some(Blocker::unlisted("Deployments", &error)),
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    let listed = match pods.list(&own).await {
-        Ok(listed) => listed.items.into_iter().map(Arc::new).collect::<Vec<_>>(),
+    let of_cluster = pages::objects(pods, own).try_filter(|pod| future::ready(belongs_to(pod, &name)));
+    let listed = match of_cluster.map_ok(Arc::new).try_collect::<Vec<_>>().await {
+        Ok(listed) => listed,
         Err(error) => return Some(Blocker::unlisted("pods", &error)),
     };
     routing_pod(&listed, &name, desired).await.map(Blocker::routes)

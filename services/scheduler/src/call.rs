@@ -111,6 +111,23 @@ pub enum Places {
     Probes,
 }
 
+impl Places {
+    /// Every kind, in the order of its declaration.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Writes,
+        Self::Reads,
+        Self::Scans,
+        Self::Watches,
+        Self::Reports,
+        Self::Probes,
+    ];
+
+    /// Its place in [`Places::ALL`].
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
 /// What is known of a method before it is called.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, convert::Infallible, pin::pin};
 use api::{BareMetalHost, ClusterApiCluster, NetworkData, SecretName, TolerantCluster, labels};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
-use kit::{clusters, config::ReservedNetworks, placement::ObjectKey, retries::watch_pauses};
+use kit::{config::ReservedNetworks, pages, placement::ObjectKey, retries::watch_pauses};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     runtime::{
@@ -134,7 +134,7 @@ impl Sink<Secret> for Secrets {
 pub async fn watch_clusters(client: Client, inventory: Inventory, listed: Listed) -> Result<(), Infallible> {
     run(
         Api::<TolerantCluster>::all(client),
-        clusters::in_pages(watcher::Config::default()),
+        pages::in_pages(watcher::Config::default()),
         listed,
         &Clusters { inventory },
     )

@@ -1,13 +1,16 @@
 //! Pods of load balancers whose `SIPCluster` is gone. No agent reports what they run, so their hosts are held until the API
 //! server has no such pod, nor a Deployment that would start one.
 
+use std::pin::pin;
+
+use futures::{Stream, TryStreamExt as _, future};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kit::{
-    clusters::{PAGE, next_page},
     load_balancers::{belongs_to, is_finished, selector},
+    pages,
     placement::ObjectKey,
 };
-use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 
 /// What may still route to hosts of a cluster, for people; `None` when the API server has nothing that may.
 ///
@@ -18,26 +21,25 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 /// What the API server answers: what exists is not known then.
 pub(super) async fn find(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
     let ObjectKey { namespace, name } = cluster;
-    let all = || ListParams::default().labels(&selector()).limit(PAGE);
+    let all = || ListParams::default().labels(&selector());
     // Deployments first: one that is gone by then starts no pod that the second list could not have.
     let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
-    let (mut deployment, mut page) = (None, Some(all()));
-    while let Some(params) = page {
-        let listed = deployments.list_metadata(&params).await?;
-        page = next_page(params, &listed.metadata);
-        let mut listed = listed.items.iter();
-        let found = listed.find(|deployment| belongs_to(*deployment, name));
-        deployment =
-            deployment.or_else(|| found.map(|found| format!("Deployment {namespace}/{}", found.name_any())));
+    let deployments = pages::metadata(deployments, all());
+    let found = first(deployments, |deployment| belongs_to(deployment, name)).await?;
+    if let Some(deployment) = found {
+        return Ok(Some(format!("Deployment {namespace}/{deployment}")));
     }
-    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
-    let (mut pod, mut page) = (None, Some(all()));
-    while let Some(params) = page {
-        let listed = pods.list(&params).await?;
-        page = next_page(params, &listed.metadata);
-        let mut listed = listed.items.iter();
-        let found = listed.find(|pod| belongs_to(*pod, name) && !is_finished(pod));
-        pod = pod.or_else(|| found.map(|found| format!("pod {namespace}/{}", found.name_any())));
-    }
-    Ok(deployment.or(pod))
+    let pods = pages::objects(Api::<Pod>::namespaced(client.clone(), namespace), all());
+    let found = first(pods, |pod| belongs_to(pod, name) && !is_finished(pod)).await?;
+    Ok(found.map(|pod| format!("pod {namespace}/{pod}")))
+}
+
+/// The name of the first one that is meant.
+async fn first<K: ResourceExt>(
+    listed: impl Stream<Item = kube::Result<K>>,
+    is_meant: impl Fn(&K) -> bool,
+) -> kube::Result<Option<String>> {
+    let meant = listed.try_filter(|object| future::ready(is_meant(object)));
+    let found = pin!(meant).try_next().await?;
+    Ok(found.map(|object| object.name_any()))
 }

@@ -4,10 +4,12 @@
 //! token is of, and belong to a `SIPCluster` by uid; and that `SIPCluster` must have a jump host of this name.
 
 use api::{Cluster, SIPCluster, labels};
+use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
 use kit::{
+    pages,
     placement::{ClusterId, ObjectKey},
-    service::made_ports,
+    service::{made_ports, trim_service},
 };
 use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
 
@@ -78,8 +80,14 @@ pub async fn tenant(client: &Client, holder: &Holder) -> Result<Tenant, Error> {
         .map_err(|invalid| refused(format!("the spec of its SIPCluster is refused: {invalid}")))?;
     // Entries without a name have that of what exists with their node port, as in the agent that makes jump hosts.
     let services = Api::<Service>::namespaced(client.clone(), namespace);
-    let services = services.list(&ListParams::default().labels(&selector())).await;
-    let services = services.map_err(Error::api_server("read Services"))?.items;
+    let own = pages::objects(services, ListParams::default().labels(&selector())).map_ok(|mut service| {
+        trim_service(&mut service);
+        service
+    });
+    let services: Vec<_> = own
+        .try_collect()
+        .await
+        .map_err(Error::api_server("read Services"))?;
     let parsed = parsed.keep_names(&made_ports(&object, |name| name.starts_with(PREFIX), &services));
     let mut jump_hosts = parsed.jump_hosts().iter();
     let own = jump_hosts.find(|jump_host| jump_host.service().object_name().as_str() == name);

@@ -10,7 +10,6 @@ use super::{
     context::Context,
     definition::Service,
     label_priority::LabelPriority,
-    last_applied::LastApplied,
     last_members::LastMembers,
     reconcile,
     site::Site,
@@ -41,6 +40,7 @@ pub async fn run<S: Service>(
         controller,
         tenants,
         stores,
+        last_applied,
         added,
     } = watches.into_running();
     let (all_listed, listed) = watch::channel(false);
@@ -51,7 +51,7 @@ pub async fn run<S: Service>(
             client: client.clone(),
             identity: S::IDENTITY,
             stores: stores.clone(),
-            last_applied: LastApplied::default(),
+            last_applied,
             node_ports: S::node_ports,
             overrides,
         },

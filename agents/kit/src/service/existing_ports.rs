@@ -8,6 +8,16 @@ use kube::{Resource as _, ResourceExt as _};
 
 use super::endpoints;
 
+/// Removes what no agent reads of a Service: a tenant may write much of it.
+pub fn trim_service(service: &mut Service) {
+    service.metadata.managed_fields = None;
+    service.metadata.labels = None;
+    service.metadata.annotations = None;
+    if let Some(spec) = &mut service.spec {
+        spec.selector = None;
+    }
+}
+
 /// The instances of a cluster whose names are `owned`, with their node ports: those of its Services, and what the status has recorded
 /// where a Service is missing. `services` may have those of others.
 pub fn made_ports<'a>(

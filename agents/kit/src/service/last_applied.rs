@@ -10,6 +10,7 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::ResourceExt as _;
 
 use super::{
+    existing_ports::trim_service,
     objects::{Exposed, Objects, Prepared},
     stores::Stores,
 };
@@ -18,7 +19,7 @@ use super::{
 const SHOWN_WITHIN: Duration = Duration::from_secs(5);
 
 /// By namespace and name of the instance.
-type Key = (String, String);
+pub(super) type Key = (String, String);
 
 /// What this process applied last, by instance.
 #[derive(Debug, Default)]
@@ -28,7 +29,8 @@ pub(super) struct LastApplied(Mutex<BTreeMap<Key, Last>>);
 #[derive(Debug)]
 struct Last {
     exposure: u64,
-    service: Arc<Service>,
+    /// `None`: it was deleted since.
+    service: Option<Arc<Service>>,
     configuration: Vec<Option<String>>,
     /// What its pods read.
     written: Option<Written>,
@@ -79,8 +81,9 @@ impl LastApplied {
         let configuration = stores.configuration(objects);
         let last = self.last();
         let last = last.get(&key(objects))?;
+        let applied = last.service.as_deref()?;
         let same = last.exposure == objects.exposure_digest()
-            && last.service.resource_version() == service.resource_version()
+            && applied.resource_version() == service.resource_version()
             && last.configuration == configuration
             && configuration.iter().all(Option::is_some);
         same.then(|| Unchanged {
@@ -104,7 +107,8 @@ impl LastApplied {
         written.filter(|written| written.is_newest(shown)).cloned()
     }
 
-    /// The Service of an instance as this process has applied it, if a watch does not show that one yet: it shows the version `shown`.
+    /// The Service of an instance as this process has applied it, if a watch does not show that one yet: it shows the version `shown`. One
+    /// that was deleted since is none.
     pub(super) fn newer_service(
         &self,
         namespace: &str,
@@ -112,7 +116,8 @@ impl LastApplied {
         shown: Option<&str>,
     ) -> Option<Arc<Service>> {
         let last = self.last();
-        let service = &last.get(&(namespace.to_owned(), instance.to_owned()))?.service;
+        let last = last.get(&(namespace.to_owned(), instance.to_owned()))?;
+        let service = last.service.as_ref()?;
         let applied = service.metadata.resource_version.as_deref();
         is_older(shown, applied).then(|| Arc::clone(service))
     }
@@ -138,11 +143,13 @@ impl LastApplied {
         written: Option<Written>,
         at: Instant,
     ) {
+        let mut service = service.clone();
+        trim_service(&mut service);
         let mut all = self.last();
         let workload = all.remove(&key(objects)).and_then(|last| last.workload);
         let last = Last {
             exposure: objects.exposure_digest(),
-            service: Arc::new(trimmed(service)),
+            service: Some(Arc::new(service)),
             configuration,
             written,
             at,
@@ -185,6 +192,42 @@ impl LastApplied {
         }
     }
 
+    /// The Service of an instance is deleted, if it still is the one that was applied last: `deleted` tells from its version.
+    pub(super) fn service_is_deleted(&self, key: &Key, deleted: impl Fn(&str) -> bool) {
+        if let Some(last) = self.last().get_mut(key) {
+            last.service.take_if(|service| {
+                let applied = service.metadata.resource_version.as_deref();
+                applied.is_some_and(&deleted)
+            });
+        }
+    }
+
+    /// The versions of all Services as they were applied last.
+    pub(super) fn services(&self) -> BTreeMap<Key, String> {
+        let last = self.last();
+        let services = last.iter().filter_map(|(key, last)| {
+            let version = last.service.as_ref()?.resource_version()?;
+            Some((key.clone(), version))
+        });
+        services.collect()
+    }
+
+    /// With nothing but the Service of an instance.
+    #[cfg(test)]
+    pub(super) fn of_service(service: Service) -> Self {
+        let key = (service.namespace().unwrap_or_default(), service.name_any());
+        let last = Last {
+            exposure: 0,
+            service: Some(Arc::new(service)),
+            configuration: Vec::new(),
+            written: None,
+            at: Instant::now(),
+            workload: None,
+            confirmed: false,
+        };
+        Self(Mutex::new(BTreeMap::from([(key, last)])))
+    }
+
     /// The instance is deleted.
     pub(super) fn forget(&self, namespace: &str, name: &str) {
         self.last().remove(&(namespace.to_owned(), name.to_owned()));
@@ -195,18 +238,9 @@ impl LastApplied {
     }
 }
 
-/// What is read of a Service later, as of those that a watch shows.
-fn trimmed(service: &Service) -> Service {
-    let mut kept = service.clone();
-    kept.metadata.managed_fields = None;
-    kept.metadata.annotations = None;
-    kept.metadata.labels = None;
-    kept
-}
-
 /// Whether an object was changed from one version to another. Versions of one object ascend as decimal numbers
 /// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>); `None`: there was none.
-fn is_older(shown: Option<&str>, applied: Option<&str>) -> bool {
+pub(super) fn is_older(shown: Option<&str>, applied: Option<&str>) -> bool {
     let number = |version: &str| version.parse::<u64>().ok();
     let Some(applied) = applied.and_then(number) else {
         return false;

@@ -13,10 +13,10 @@
 //! |---|---|
 //! | `definition`, `identity` | what one service agent defines |
 //! | `kinds`, `objects` | the objects of an instance |
-//! | `watches`, `stores`, `versions` | what is watched, and what is kept of it |
+//! | `watches`, `stores`, `versions`, `deleted_services` | what is watched, and what is kept of it |
 //! | `tenants`, `tenant_kinds`, `tenant_watches`, `by_namespace` | what is watched in the namespaces with clusters only |
-//! | `observed`, `members`, `last_members`, `made_ports` | a cluster as it was observed |
-//! | `ownership`, `node_ports`, `network_attachments`, `overrides` | what must not be applied |
+//! | `observed`, `members`, `last_members`, `existing_ports` | a cluster as it was observed |
+//! | `ownership`, `node_port_conflicts`, `network_attachments`, `overrides` | what must not be applied |
 //! | `apply`, `last_applied`, `port_cycles`, `pruning` | what is written to the API server |
 //! | `pods`, `readiness` | whether pods work |
 //! | `outcome`, `endpoints`, `report`, `status` | what is reported |
@@ -32,6 +32,7 @@ mod by_namespace;
 mod context;
 pub mod controller;
 mod definition;
+mod deleted_services;
 mod desired;
 mod endpoints;
 mod error;
@@ -73,7 +74,7 @@ mod without_scheduler;
 pub use by_namespace::{ByNamespace, TenantStore};
 pub use definition::{Scope, Service};
 pub use error::Error;
-pub use existing_ports::made_ports;
+pub use existing_ports::{made_ports, trim_service};
 pub use identity::Identity;
 pub use kinds::{Child, Children, Kind};
 pub use members::{Members, revision};

@@ -89,8 +89,8 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Takes Services as this process has applied them, in place of those that a watch shows as they were before: entries without a name
-    /// are told apart by the ports of their Services.
+    /// Takes Services as this process has applied them, in place of those that a watch shows as they were before: the ports of
+    /// Services say which of the entries without a name is which.
     fn take_newer(&mut self, newer: impl Fn(&str, Option<&str>) -> Option<Arc<Service>>) {
         for name in &self.names {
             let shown = self.services.iter_mut();

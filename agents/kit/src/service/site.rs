@@ -1,5 +1,7 @@
 //! A site's API server as one service agent sees it.
 
+use std::sync::Arc;
+
 use api::{Cluster, PortSet};
 use kube::Client;
 
@@ -11,7 +13,7 @@ pub(super) struct Site {
     pub(super) client: Client,
     pub(super) identity: &'static Identity,
     pub(super) stores: Stores,
-    pub(super) last_applied: LastApplied,
+    pub(super) last_applied: Arc<LastApplied>,
     /// The node ports that the agent's section of a spec asks for.
     pub(super) node_ports: fn(&Cluster) -> PortSet,
     pub(super) overrides: ServiceOverrides,

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
 use api::SIPCluster;
-use futures::{Stream, channel::mpsc};
+use futures::{Stream, TryStreamExt as _, channel::mpsc};
 use k8s_openapi::api::{
     apps::v1::{Deployment, DeploymentSpec},
     core::v1::{Pod, Service},
@@ -21,15 +21,18 @@ use serde::de::DeserializeOwned;
 
 use super::{
     by_namespace::{ByNamespace, TenantStore},
+    deleted_services::DeletedServices,
+    existing_ports::trim_service,
     identity::Identity,
     kinds::Kind,
+    last_applied::LastApplied,
     pods,
     stores::Stores,
     tenant_kinds::{KeptObjects, TenantKind, WatchVersions, owners},
     tenant_watches::{TenantAccess, TenantWatches},
     tenants::Tenants,
 };
-use crate::{apply::Object, clusters, metrics::AgentMetrics, retries::watch_pauses};
+use crate::{apply::Object, clusters, metrics::AgentMetrics, pages, retries::watch_pauses};
 
 /// Clusters that may be named at once by [`Watches::triggers`].
 const TRIGGERS: usize = 256;
@@ -45,6 +48,7 @@ pub struct Watches {
     sources: Vec<Source>,
     tenant_kinds: Vec<Box<dyn TenantKind>>,
     stores: Stores,
+    last_applied: Arc<LastApplied>,
     /// Ends a wait until every added watch has shown a complete list.
     listed: Vec<Listed>,
     triggers: mpsc::Sender<ObjectRef<SIPCluster>>,
@@ -58,6 +62,7 @@ pub(super) struct Running {
     pub(super) controller: Controller<SIPCluster>,
     pub(super) tenants: TenantWatches,
     pub(super) stores: Stores,
+    pub(super) last_applied: Arc<LastApplied>,
     /// The waits for the watches that the service has added.
     pub(super) added: Vec<Listed>,
 }
@@ -81,7 +86,8 @@ impl Watches {
         let observing = tenants.clone();
         let controller =
             clusters::observed_controller(&client, metrics, move |event| observing.observe(event));
-        let (services, watched) = services(&client);
+        let last_applied = Arc::<LastApplied>::default();
+        let (services, watched) = services(&client, DeletedServices::new(Arc::clone(&last_applied)));
         let (triggers, triggered) = mpsc::channel(TRIGGERS);
         let sources: Vec<Source> = vec![
             Box::new(|controller| controller.owns_stream(watched)),
@@ -101,6 +107,7 @@ impl Watches {
             controller,
             sources,
             tenant_kinds: Vec::new(),
+            last_applied,
             listed: Vec::new(),
             triggers,
         };
@@ -127,7 +134,7 @@ impl Watches {
             }
             let of_kind = ByNamespace::default();
             self.tenant_kinds.push(children.kind.visit(WatchVersions {
-                config: clusters::in_pages(config.clone()),
+                config: pages::in_pages(config.clone()),
                 versions: of_kind.clone(),
             }));
             versions.insert(children.kind, of_kind);
@@ -174,7 +181,7 @@ impl Watches {
     {
         let writer = Writer::default();
         let store = writer.as_reader();
-        let objects = touched(objects, config, writer, |_| ());
+        let objects = touched(objects, config, writer);
         self.sources.push(Box::new(|controller| {
             controller.watches_stream(objects, concerned)
         }));
@@ -211,7 +218,7 @@ impl Watches {
     ) -> TenantStore<K> {
         let stores = TenantStore::default();
         self.tenant_kinds.push(Box::new(KeptObjects {
-            config: clusters::in_pages(config),
+            config: pages::in_pages(config),
             trim,
             concerned,
             stores: stores.clone(),
@@ -236,6 +243,7 @@ impl Watches {
             controller,
             tenants,
             stores: self.stores,
+            last_applied: self.last_applied,
             added: self.listed,
         }
     }
@@ -252,44 +260,44 @@ pub(super) fn trim_deployment(deployment: &mut Deployment) {
     }
 }
 
-fn trim_service(service: &mut Service) {
-    service.metadata.labels = None;
-    service.metadata.annotations = None;
-    if let Some(spec) = &mut service.spec {
-        spec.selector = None;
-    }
-}
-
 /// Every Service of the site, and the stream that keeps them so.
 fn services(
     client: &Client,
+    mut deleted: DeletedServices,
 ) -> (
     Store<Service>,
     impl Stream<Item = watcher::Result<Service>> + Send + 'static,
 ) {
     let writer = Writer::default();
     let store = writer.as_reader();
-    let all = Api::all(client.clone());
-    (
-        store,
-        touched(all, watcher::Config::default(), writer, trim_service),
-    )
+    let trimmed = trimmed(Api::all(client.clone()), watcher::Config::default(), trim_service);
+    let observed = trimmed.inspect_ok(move |event| deleted.observe(event));
+    (store, observed.reflect(writer).touched_objects())
 }
 
 fn touched<K>(
     api: Api<K>,
     config: watcher::Config,
     writer: Writer<K>,
-    trim: impl Fn(&mut K) + Send + Sync + 'static,
-) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static
+) -> impl Stream<Item = watcher::Result<K>> + Send + 'static
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let trimmed = watcher::watcher(api, clusters::in_pages(config))
+    trimmed(api, config, |_| ()).reflect(writer).touched_objects()
+}
+
+fn trimmed<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    trim: impl Fn(&mut K) + Send + Sync + 'static,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    watcher::watcher(api, pages::in_pages(config))
         .backoff(watch_pauses())
         .modify(move |object| {
             object.meta_mut().managed_fields = None;
             trim(object);
-        });
-    trimmed.reflect(writer).touched_objects()
+        })
 }

@@ -29,21 +29,9 @@ pub(super) struct Room {
 }
 
 /// Kinds of calls.
-const KINDS: usize = 6;
+const KINDS: usize = Places::ALL.len();
 /// The parts of [`Room`] are so many of a `buffer`.
 const PARTS: usize = 32;
-
-/// Where a kind is in a list of all.
-fn index(kind: Places) -> usize {
-    match kind {
-        Places::Writes => 0,
-        Places::Reads => 1,
-        Places::Scans => 2,
-        Places::Watches => 3,
-        Places::Reports => 4,
-        Places::Probes => 5,
-    }
-}
 
 impl Room {
     /// Of one identity, which may have `buffer` bytes of specs.
@@ -140,9 +128,9 @@ impl Buffer {
                 (counts.specs, self.room.specs)
             }
             Content::Calls(kind) => {
-                let (before, own) = (counts.calls[index(kind)], self.room.own[index(kind)]);
+                let (before, own) = (counts.calls[kind.index()], self.room.own[kind.index()]);
                 let after = change(before);
-                counts.calls[index(kind)] = after;
+                counts.calls[kind.index()] = after;
                 let beyond = after.saturating_sub(own);
                 counts.common = counts.common - before.saturating_sub(own) + beyond;
                 if beyond == 0 {
@@ -171,29 +159,23 @@ mod tests {
     use super::*;
 
     const BUFFER: usize = 32 << 20;
-    const KIND: [Places; KINDS] = [
-        Places::Writes,
-        Places::Reads,
-        Places::Scans,
-        Places::Watches,
-        Places::Reports,
-        Places::Probes,
-    ];
 
     #[test]
     fn no_kind_uses_up_the_room_of_another() {
         let room = Room::of_identity(BUFFER);
-        for full in KIND {
+        for full in Places::ALL {
             let buffer = Buffer::new(room);
             buffer.add(Content::Specs, BUFFER).unwrap();
             assert!(buffer.require(Content::Specs).is_ok() && buffer.add(Content::Specs, 1).is_err());
             buffer
-                .add(Content::Calls(full), room.own[index(full)] + room.common)
+                .add(Content::Calls(full), room.own[full.index()] + room.common)
                 .unwrap();
             let excess = buffer.add(Content::Calls(full), 1).unwrap_err();
             assert_eq!((excess.kept, excess.most), (room.common + 1, room.common));
-            for other in KIND.into_iter().filter(|kind| *kind != full) {
-                buffer.add(Content::Calls(other), room.own[index(other)]).unwrap();
+            for other in Places::ALL.into_iter().filter(|kind| *kind != full) {
+                buffer
+                    .add(Content::Calls(other), room.own[other.index()])
+                    .unwrap();
                 assert!(buffer.add(Content::Calls(other), 1).is_err(), "{other:?}");
             }
         }

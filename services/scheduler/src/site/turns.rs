@@ -1,5 +1,5 @@
-//! Whose turn it is among the clusters that wait for hosts, and which of them were decided since anything has changed that could let
-//! them have some.
+//! The clusters of a site that are refused, in the order in which they are decided, and which of them were decided since the last change that
+//! may let them have hosts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -57,7 +57,7 @@ impl Turns {
         }
     }
 
-    /// Hosts, or who may have them, have changed: whoever waits may get some.
+    /// Hosts, or who may have them, have changed: clusters that are refused may get some.
     pub(super) fn change(&mut self) {
         self.change += 1;
     }

@@ -83,14 +83,7 @@ fn large_specs_refuse_no_other_call() {
     let refused = account.charge(Places::Writes).add_spec(1).unwrap_err();
     assert_eq!(limit(&refused), Limit::Buffer);
     assert!(refused.to_string().contains("requests with a spec"), "{refused}");
-    for kind in [
-        Places::Writes,
-        Places::Reads,
-        Places::Scans,
-        Places::Watches,
-        Places::Reports,
-        Places::Probes,
-    ] {
+    for kind in Places::ALL {
         let _ = account.enter(kind).unwrap();
         account.charge(kind).add(1 << 20).unwrap();
     }
