@@ -59,7 +59,7 @@ pub enum Error {
 }
 
 /// How long the project's own programs may take to become ready.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The ledger's file in the region's directory.
 const LEDGER: &str = "ledger.redb";
