@@ -40,6 +40,10 @@ STATIC := sip-jump-host-sidecar sip-host
 # Tests of a site whose node runs pods.
 REAL_NODE := install:: real_node:: real_tenant::
 
+# Clippy's driver in the place of the compiler, for the crates of the workspace: it lints what it compiles, so that no dependency is checked
+# by one command and compiled by another.
+LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings
+
 # Proofs print what they counted.
 PROOF := $(CARGO) test --quiet
 
@@ -68,7 +72,7 @@ demo: setup ## starts a region with one site, places three clusters and prints t
 	@$(CARGO) build --workspace --bins
 	@$(CARGO) run --quiet --package sip-sandbox -- demo
 
-test: setup-checks fmt clippy lint all-tests ## every check that CI runs: format, lints, all tests
+test: setup-checks fmt lint all-tests ## every check that CI runs: format, lints, all tests
 
 check: setup-checks fmt clippy unit ## the fast part of `make test`: format, clippy, unit tests
 
@@ -224,7 +228,7 @@ unit: setup-checks
 # Tests start the project's programs as processes, and wait for them. So many at once keep two cores busy; those of sites start API servers, and
 # those with a real node more.
 all-tests: setup-checks
-	$(call step,build,$(CARGO) build --quiet --workspace --bins --tests)
-	$(call step,tests,$(CARGO) test --workspace --exclude sip-site-tests -- --test-threads 4)
-	$(call step,tests of sites,$(CARGO) test --workspace --test site -- --test-threads 5 $(REAL_NODE:%=--skip %))
-	$(call step,tests of sites with a real node,$(CARGO) test --workspace --test site -- --test-threads 3 $(REAL_NODE))
+	$(call step,build and clippy,$(LINTED) $(CARGO) build --quiet --workspace --all-targets)
+	$(call step,tests,$(LINTED) $(CARGO) test --workspace --exclude sip-site-tests -- --test-threads 4)
+	$(call step,tests of sites,$(LINTED) $(CARGO) test --workspace --test site -- --test-threads 5 $(REAL_NODE:%=--skip %))
+	$(call step,tests of sites with a real node,$(LINTED) $(CARGO) test --workspace --test site -- --test-threads 3 $(REAL_NODE))

@@ -44,6 +44,10 @@ fn the_services_are_listed_and_described_by_reflection() {
 fn every_question_about_a_site_is_answered() {
     on_shared_site("questions", async |stage| {
         stage.load(&fleet("questions", 2, 0, 2)).await;
+        // Otherwise a retry may take the hosts, and not the call that declares the cluster.
+        let all_hosts = |answer: &Value| length(answer, "/hosts") == 4;
+        let listed = format!("{INVENTORY}/ListHosts");
+        stage.until_answer(&listed, workers(), all_hosts).await;
         let shop = cluster("questions", "shop").role(Role::Worker, 3);
         stage.create(&shop).await;
         stage.ready(&shop).await;
@@ -101,6 +105,14 @@ fn every_question_about_a_site_is_answered() {
     });
 }
 
+/// Asks for the hosts of this scenario.
+fn workers() -> Value {
+    json!({
+        "site": "shared",
+        "labelSelector": {"matchLabels": {"vino.airshipit.org/flavor": "questions-worker"}},
+    })
+}
+
 async fn explains_and_lists(stage: &Stage, placement: &Value) {
     let held = placement.pointer("/placement/members/0/host/name").unwrap();
     let question = json!({
@@ -122,11 +134,7 @@ async fn explains_and_lists(stage: &Stage, placement: &Value) {
         "the holder is named: {explained}"
     );
 
-    let selected = json!({
-        "site": "shared",
-        "labelSelector": {"matchLabels": {"vino.airshipit.org/flavor": "questions-worker"}},
-    });
-    let hosts = stage.call(&format!("{INVENTORY}/ListHosts"), selected).await;
+    let hosts = stage.call(&format!("{INVENTORY}/ListHosts"), workers()).await;
     assert_eq!(length(&hosts, "/hosts"), 4, "{hosts}");
     let holders = hosts["hosts"].as_array().unwrap().iter();
     assert_eq!(
