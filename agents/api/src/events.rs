@@ -75,7 +75,7 @@ reasons! {
     MoveRequested: Normal on Cluster, "Somebody has asked to move members off their hosts.";
     Replacing: Normal on Cluster, "Hosts are claimed in the place of others; the note names both.";
     Releasing: Normal on Cluster, "Hosts are to be released; the note states why, and what a person or Cluster API has to do first.";
-    UnableToApplyLabels: Warning on Cluster, "The API server refuses to write a BareMetalHost.";
+    UnableToApplyLabels: Warning on Cluster, "The API server refuses to write a BareMetalHost: `HostsLabeled` is `Refused`.";
     MachineNotAnnotated: Warning on Cluster, "The Machine on a surplus host cannot be read or annotated, so that Cluster API may delete the Machine of another host.";
     NodeDeleted: Normal on Cluster, "The Node of a host that leaves was deleted in the tenant's cluster, after it was drained or the time for that was over.";
     NodeNotDrained: Warning on Cluster, "A host is released although its Node in the tenant's cluster was not drained and deleted: the time for that was over, or the tenant's API server refuses it.";
@@ -84,7 +84,7 @@ reasons! {
     HostNamespaceDropped: Warning on Cluster, "The site's configuration lacks a host namespace in which the cluster holds hosts. The cluster agent does not start.";
     Stale: Warning on Cluster, "The scheduler does not answer, or answers `UNAVAILABLE`; the note quotes it. What runs stays as it is.";
     Labeled: Normal on Host, "The host is claimed and labelled for the SIPCluster, which is the related object of this Event and of the three below.";
-    Adopted: Normal on Host, "The annotation `sip.airshipit.org/cluster-api-cluster` of a labelled host was set as on its SIPCluster, such as on a host that Airship SIP labelled.";
+    Adopted: Normal on Host, "The annotation `sip.airshipit.org/cluster-api-cluster` of a labelled host was set to the value of its SIPCluster, for example on a host that Airship SIP labelled.";
     Relabeled: Normal on Host, "Somebody changed the labels; they are put back.";
     Released: Normal on Host, "The labels of the SIPCluster are removed.";
     InvalidHost: Warning on Host, "Annotations, labels or network data of the host cannot be used, it has a consumer that belongs to no cluster that holds it, or its BMC reports a fault; the note has each.";

@@ -20,6 +20,7 @@ use kit::{
     service::{Drain, Observed, Problem, Stores, revision},
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use tokio::time::timeout;
 
 use crate::{
     configurations,
@@ -28,6 +29,9 @@ use crate::{
     sip_deployments,
     waits::Waits,
 };
+
+/// For how long the evidence of one cluster is collected: whoever may make pods decides how many there are, and a pass has one of few places.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Where the evidence comes from.
 #[derive(Clone, Copy)]
@@ -61,7 +65,14 @@ pub(crate) async fn drain(
             .collect(),
         have_sidecars: evidence.have_sidecars,
     };
-    match blocker(evidence, observed, goal, &desired).await {
+    let blocker = timeout(LONGEST, blocker(evidence, observed, goal, &desired)).await;
+    let blocker = blocker.unwrap_or_else(|_| {
+        let seconds = LONGEST.as_secs();
+        Some(Blocker::routes(format!(
+            "its pods have not all answered within {seconds} s"
+        )))
+    });
+    match blocker {
         None => Drain::unchanged(Some(goal)),
         Some(Blocker { why, forbidden }) => Drain {
             forbidden,

@@ -58,6 +58,12 @@ pub(crate) fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
         ));
     };
     if pod_http::port(pod, REPORT_PORT_NAME).is_some() {
+        if !desired.have_sidecars {
+            // A text names no placement then: the same text may have come and gone, which the sidecar may read later.
+            return Routing::Some(format!(
+                "pod {name} still has a sidecar, which the site no longer has"
+            ));
+        }
         let digest = texts::digest(configuration);
         return if is_down(pod) {
             Routing::AskDown(digest)
@@ -210,8 +216,9 @@ mod tests {
                 some(earlier),
             ),
         ] {
+            let have_sidecars = pod["spec"]["initContainers"].is_array();
             let pod: Pod = serde_json::from_value(pod).unwrap();
-            assert_eq!(routing(&pod, &desired(DIGEST, false)), expected, "{what}");
+            assert_eq!(routing(&pod, &desired(DIGEST, have_sidecars)), expected, "{what}");
         }
     }
 
@@ -246,8 +253,15 @@ mod tests {
                 "its sidecar knows the text",
                 up.clone(),
                 again,
-                false,
+                true,
                 Routing::Ask(DIGEST),
+            ),
+            (
+                "its sidecar may read later what has come and gone",
+                up.clone(),
+                again,
+                false,
+                Routing::Some("pod lb-1 still has a sidecar, which the site no longer has".to_owned()),
             ),
             (
                 "it has no sidecar yet",

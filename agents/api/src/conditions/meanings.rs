@@ -36,7 +36,7 @@ const READY: &[Meaning] = &[
     ),
     no(
         Reason::Unschedulable,
-        "A role lacks a host, a member waits to be replaced, the quota is used up, or the spec is not valid. What runs is left as it is.",
+        "`Scheduled` is `Unschedulable`, `InvalidSpec` or `SiteFull`; the message has its cause. What runs is left as it is.",
     ),
     no(
         Reason::InfraServiceFailure,
@@ -82,7 +82,10 @@ const HOSTS_LABELED: &[Meaning] = &[
         Reason::Blocked,
         "A host is not as the placement needs it, for example used by another cluster. A person has to act. (A member whose host is gone is `Waiting`: the scheduler replaces it.)",
     ),
-    no(Reason::Refused, "The API server refuses to write a host."),
+    no(
+        Reason::Refused,
+        "The API server refuses to write a host that has the labels, or had them. (A host that never had them does not make it `False`; the message names it.)",
+    ),
 ];
 
 const SERVICES_SKIPPED: &[Meaning] = &[yes(

@@ -152,7 +152,7 @@ impl ConditionType {
             }
             Self::Scheduled => "Every role has the number of hosts that the spec sets.",
             Self::HostsLabeled => {
-                "Every member carries the cluster's labels, and no labelled host is being released. (A host that never had the labels, and that the API server refuses to write, does not make it `False`; the message names this host.)"
+                "Every member carries the cluster's labels, and no labelled host is being released."
             }
             Self::LoadBalancerReady => "Load balancers are as specified.",
             Self::JumpHostReady => "Jump hosts are as specified.",
@@ -166,7 +166,7 @@ impl ConditionType {
             }
             Self::Stalled => {
                 "Nothing changes until a person acts: the reason is that of the condition that the message names, one of those marked \
-                 *stalls* in its table. kstatus, and so Flux and Argo CD, show the cluster as failed."
+                 *stalls* in its table. kstatus, which Flux uses, reports the cluster as failed."
             }
         }
     }

@@ -52,7 +52,10 @@ async fn apply_exposure(
     }
     let known = site.stores.service(objects);
     let service = match ownership::apply(site, object, rendered, known.as_deref()).await? {
-        Claim::Ours(service) => *service,
+        Claim::Ours(service) => {
+            site.last_applied.answered(&service);
+            *service
+        }
         Claim::Foreign(message) => return Ok(Err(Problem::new(NAME_CONFLICT, message))),
         Claim::Refused(words) => {
             return Ok(Err(node_port_conflicts::explain(site, rendered, &words)));

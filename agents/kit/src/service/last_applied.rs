@@ -21,16 +21,24 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(5);
 /// By namespace and name of the instance.
 pub(super) type Key = (String, String);
 
-/// What this process applied last, by instance.
+/// What this process applied last, and how far the watch of Services has come.
 #[derive(Debug, Default)]
-pub(super) struct LastApplied(Mutex<BTreeMap<Key, Last>>);
+pub(super) struct LastApplied(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    instances: BTreeMap<Key, Last>,
+    /// The newest version of a Service that the API server has answered to this process.
+    answered: u64,
+    /// The watch of Services has shown whatever they were up to this version.
+    shown: u64,
+}
 
 /// One instance as it was after the last apply.
 #[derive(Debug)]
 struct Last {
     exposure: u64,
-    /// `None`: it was deleted since.
-    service: Option<Arc<Service>>,
+    service: Arc<Service>,
     configuration: Vec<Option<String>>,
     /// What its pods read.
     written: Option<Written>,
@@ -79,11 +87,10 @@ impl LastApplied {
     pub(super) fn exposure(&self, stores: &Stores, objects: &Objects<Prepared>) -> Option<Unchanged> {
         let service = stores.service(objects)?;
         let configuration = stores.configuration(objects);
-        let last = self.last();
-        let last = last.get(&key(objects))?;
-        let applied = last.service.as_deref()?;
+        let known = self.known();
+        let last = known.instances.get(&key(objects))?;
         let same = last.exposure == objects.exposure_digest()
-            && applied.resource_version() == service.resource_version()
+            && last.service.resource_version() == service.resource_version()
             && last.configuration == configuration
             && configuration.iter().all(Option::is_some);
         same.then(|| Unchanged {
@@ -94,40 +101,43 @@ impl LastApplied {
 
     /// The versions of the configuration of an instance when it was applied last, in the order of its children.
     pub(super) fn configuration(&self, objects: &Objects<Prepared>) -> Vec<Option<String>> {
-        let last = self.last();
-        let last = last.get(&key(objects));
+        let known = self.known();
+        let last = known.instances.get(&key(objects));
         last.map(|last| last.configuration.clone()).unwrap_or_default()
     }
 
     /// What pods of an instance read, if this process has written it last: `shown` is the version that a watch shows of it.
     pub(super) fn written(&self, namespace: &str, instance: &str, shown: Option<&str>) -> Option<Written> {
-        let last = self.last();
-        let last = last.get(&(namespace.to_owned(), instance.to_owned()))?;
+        let known = self.known();
+        let last = known
+            .instances
+            .get(&(namespace.to_owned(), instance.to_owned()))?;
         let written = last.written.as_ref();
         written.filter(|written| written.is_newest(shown)).cloned()
     }
 
     /// The Service of an instance as this process has applied it, if a watch does not show that one yet: it shows the version `shown`. One
-    /// that was deleted since is none.
+    /// that somebody has deleted since is none.
     pub(super) fn newer_service(
         &self,
         namespace: &str,
         instance: &str,
         shown: Option<&str>,
     ) -> Option<Arc<Service>> {
-        let last = self.last();
-        let last = last.get(&(namespace.to_owned(), instance.to_owned()))?;
-        let service = last.service.as_ref()?;
-        let applied = service.metadata.resource_version.as_deref();
-        is_older(shown, applied).then(|| Arc::clone(service))
+        let known = self.known();
+        let last = known
+            .instances
+            .get(&(namespace.to_owned(), instance.to_owned()))?;
+        let is_newer = is_newer(version(&last.service)?, shown, known.shown);
+        is_newer.then(|| Arc::clone(&last.service))
     }
 
     /// The Deployment of an instance, if everything that runs it stands as it was applied last.
     pub(super) fn workload<State>(&self, stores: &Stores, objects: &Objects<State>) -> Option<Deployment> {
         let deployment = stores.deployment(objects)?;
         let versions = stores.workload(objects);
-        let mut last = self.last();
-        let workload = last.get_mut(&key(objects))?.workload.as_mut()?;
+        let mut known = self.known();
+        let workload = known.instances.get_mut(&key(objects))?.workload.as_mut()?;
         let same = workload.digest == objects.workload_digest()
             && workload.generation == deployment.metadata.generation
             && workload.versions.stands(&versions, Instant::now());
@@ -145,18 +155,21 @@ impl LastApplied {
     ) {
         let mut service = service.clone();
         trim_service(&mut service);
-        let mut all = self.last();
-        let workload = all.remove(&key(objects)).and_then(|last| last.workload);
+        let mut known = self.known();
+        let workload = known
+            .instances
+            .remove(&key(objects))
+            .and_then(|last| last.workload);
         let last = Last {
             exposure: objects.exposure_digest(),
-            service: Some(Arc::new(service)),
+            service: Arc::new(service),
             configuration,
             written,
             at,
             workload,
             confirmed: false,
         };
-        all.insert(key(objects), last);
+        known.instances.insert(key(objects), last);
     }
 
     /// Records what runs an instance, as it is after it was applied. `before`: what the watches had shown until then.
@@ -167,7 +180,7 @@ impl LastApplied {
         before: Vec<Option<String>>,
         now: Vec<Option<String>>,
     ) {
-        if let Some(last) = self.last().get_mut(&key(objects)) {
+        if let Some(last) = self.known().instances.get_mut(&key(objects)) {
             last.workload = Some(Workload {
                 digest: objects.workload_digest(),
                 generation: deployment.metadata.generation,
@@ -182,70 +195,106 @@ impl LastApplied {
 
     /// Whether every pod has confirmed the configuration.
     pub(super) fn is_confirmed<State>(&self, objects: &Objects<State>) -> bool {
-        self.last().get(&key(objects)).is_some_and(|last| last.confirmed)
+        let known = self.known();
+        known
+            .instances
+            .get(&key(objects))
+            .is_some_and(|last| last.confirmed)
     }
 
     /// Records that every pod has confirmed the configuration.
     pub(super) fn confirm<State>(&self, objects: &Objects<State>) {
-        if let Some(last) = self.last().get_mut(&key(objects)) {
+        if let Some(last) = self.known().instances.get_mut(&key(objects)) {
             last.confirmed = true;
         }
     }
 
-    /// The Service of an instance is deleted, if it still is the one that was applied last: `deleted` tells from its version.
-    pub(super) fn service_is_deleted(&self, key: &Key, deleted: impl Fn(&str) -> bool) {
-        if let Some(last) = self.last().get_mut(key) {
-            last.service.take_if(|service| {
-                let applied = service.metadata.resource_version.as_deref();
-                applied.is_some_and(&deleted)
-            });
-        }
+    /// The API server has answered with this Service.
+    pub(super) fn answered(&self, service: &Service) {
+        let mut known = self.known();
+        known.answered = known.answered.max(version(service).unwrap_or_default());
     }
 
-    /// The versions of all Services as they were applied last.
-    pub(super) fn services(&self) -> BTreeMap<Key, String> {
-        let last = self.last();
-        let services = last.iter().filter_map(|(key, last)| {
-            let version = last.service.as_ref()?.resource_version()?;
-            Some((key.clone(), version))
-        });
-        services.collect()
+    /// The newest version that is known of any Service: what is listed from now on is not older.
+    pub(super) fn newest(&self) -> u64 {
+        let known = self.known();
+        known.answered.max(known.shown)
+    }
+
+    /// The watch has shown whatever Services were up to this version.
+    pub(super) fn shows(&self, version: u64) {
+        let mut known = self.known();
+        known.shown = known.shown.max(version);
+    }
+
+    /// A Service is deleted, as its watch shows it; so is what belongs to it.
+    pub(super) fn service_is_deleted(&self, deleted: &Service) {
+        let key = (deleted.namespace().unwrap_or_default(), deleted.name_any());
+        let mut known = self.known();
+        let is_gone = |last: &Last| version(&last.service) <= version(deleted);
+        if known.instances.get(&key).is_some_and(is_gone) {
+            known.instances.remove(&key);
+        }
     }
 
     /// With nothing but the Service of an instance.
     #[cfg(test)]
     pub(super) fn of_service(service: Service) -> Self {
+        let applied = Self::default();
+        applied.record_service(service);
+        applied
+    }
+
+    /// How many instances there are.
+    #[cfg(test)]
+    pub(super) fn instances(&self) -> usize {
+        self.known().instances.len()
+    }
+
+    /// Records nothing but the Service of an instance.
+    #[cfg(test)]
+    pub(super) fn record_service(&self, service: Service) {
         let key = (service.namespace().unwrap_or_default(), service.name_any());
         let last = Last {
             exposure: 0,
-            service: Some(Arc::new(service)),
+            service: Arc::new(service),
             configuration: Vec::new(),
             written: None,
             at: Instant::now(),
             workload: None,
             confirmed: false,
         };
-        Self(Mutex::new(BTreeMap::from([(key, last)])))
+        self.known().instances.insert(key, last);
     }
 
     /// The instance is deleted.
     pub(super) fn forget(&self, namespace: &str, name: &str) {
-        self.last().remove(&(namespace.to_owned(), name.to_owned()));
+        self.known()
+            .instances
+            .remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    fn last(&self) -> MutexGuard<'_, BTreeMap<Key, Last>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether an object was changed from one version to another. Versions of one object ascend as decimal numbers
-/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>); `None`: there was none.
-pub(super) fn is_older(shown: Option<&str>, applied: Option<&str>) -> bool {
-    let number = |version: &str| version.parse::<u64>().ok();
-    let Some(applied) = applied.and_then(number) else {
-        return false;
-    };
-    shown.is_none_or(|shown| number(shown).is_some_and(|shown| shown < applied))
+/// The version of a Service as a number. Versions of one kind of objects ascend as decimal numbers
+/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>).
+pub(super) fn version(service: &Service) -> Option<u64> {
+    number(service.metadata.resource_version.as_deref()?)
+}
+
+fn number(version: &str) -> Option<u64> {
+    version.parse().ok()
+}
+
+/// Whether a Service that was applied is newer than what the watch shows of it: an older version, or nothing though it has not come so far.
+fn is_newer(applied: u64, shown: Option<&str>, up_to: u64) -> bool {
+    match shown {
+        Some(shown) => number(shown).is_some_and(|shown| shown < applied),
+        None => up_to < applied,
+    }
 }
 
 fn key<State>(objects: &Objects<State>) -> Key {
@@ -282,16 +331,18 @@ mod tests {
 
     #[test]
     fn a_watch_that_lags_shows_an_older_version() {
-        for (shown, applied, expected) in [
-            (Some("9"), Some("10"), true),
-            (None, Some("10"), true),
-            (Some("10"), Some("10"), false),
-            (Some("11"), Some("10"), false),
-            (Some("x"), Some("10"), false),
-            (Some("9"), Some("x"), false),
-            (None, None, false),
+        for (shown, up_to, expected) in [
+            (Some("9"), 9, true),
+            // The store is a moment behind its watch.
+            (Some("9"), 10, true),
+            (Some("10"), 10, false),
+            (Some("11"), 11, false),
+            (Some("x"), 9, false),
+            (None, 9, true),
+            (None, 10, false),
+            (None, 11, false),
         ] {
-            assert_eq!(is_older(shown, applied), expected, "{shown:?} {applied:?}");
+            assert_eq!(is_newer(10, shown, up_to), expected, "{shown:?} {up_to}");
         }
     }
 

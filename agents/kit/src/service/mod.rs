@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `definition`, `identity` | what one service agent defines |
 //! | `kinds`, `objects` | the objects of an instance |
-//! | `watches`, `stores`, `versions`, `deleted_services` | what is watched, and what is kept of it |
+//! | `watches`, `stores`, `versions`, `shown_services` | what is watched, and what is kept of it |
 //! | `tenants`, `tenant_kinds`, `tenant_watches`, `by_namespace` | what is watched in the namespaces with clusters only |
 //! | `observed`, `members`, `last_members`, `existing_ports` | a cluster as it was observed |
 //! | `ownership`, `node_port_conflicts`, `network_attachments`, `overrides` | what must not be applied |
@@ -32,7 +32,6 @@ mod by_namespace;
 mod context;
 pub mod controller;
 mod definition;
-mod deleted_services;
 mod desired;
 mod endpoints;
 mod error;
@@ -61,6 +60,7 @@ pub mod readiness;
 mod reconcile;
 mod report;
 mod revocation;
+mod shown_services;
 mod site;
 mod status;
 mod stores;

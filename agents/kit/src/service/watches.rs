@@ -21,12 +21,12 @@ use serde::de::DeserializeOwned;
 
 use super::{
     by_namespace::{ByNamespace, TenantStore},
-    deleted_services::DeletedServices,
     existing_ports::trim_service,
     identity::Identity,
     kinds::Kind,
     last_applied::LastApplied,
     pods,
+    shown_services::ShownServices,
     stores::Stores,
     tenant_kinds::{KeptObjects, TenantKind, WatchVersions, owners},
     tenant_watches::{TenantAccess, TenantWatches},
@@ -87,7 +87,7 @@ impl Watches {
         let controller =
             clusters::observed_controller(&client, metrics, move |event| observing.observe(event));
         let last_applied = Arc::<LastApplied>::default();
-        let (services, watched) = services(&client, DeletedServices::new(Arc::clone(&last_applied)));
+        let (services, watched) = services(&client, ShownServices::new(Arc::clone(&last_applied)));
         let (triggers, triggered) = mpsc::channel(TRIGGERS);
         let sources: Vec<Source> = vec![
             Box::new(|controller| controller.owns_stream(watched)),
@@ -263,7 +263,7 @@ pub(super) fn trim_deployment(deployment: &mut Deployment) {
 /// Every Service of the site, and the stream that keeps them so.
 fn services(
     client: &Client,
-    mut deleted: DeletedServices,
+    mut shown: ShownServices,
 ) -> (
     Store<Service>,
     impl Stream<Item = watcher::Result<Service>> + Send + 'static,
@@ -271,8 +271,10 @@ fn services(
     let writer = Writer::default();
     let store = writer.as_reader();
     let trimmed = trimmed(Api::all(client.clone()), watcher::Config::default(), trim_service);
-    let observed = trimmed.inspect_ok(move |event| deleted.observe(event));
-    (store, observed.reflect(writer).touched_objects())
+    let stored = trimmed
+        .reflect(writer)
+        .inspect_ok(move |event| shown.observe(event));
+    (store, stored.touched_objects())
 }
 
 fn touched<K>(

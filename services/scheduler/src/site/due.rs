@@ -48,7 +48,7 @@ impl Site {
                 member.failed_since.is_none() && !member.is_beside()
             }
         });
-        waits_for_growth && self.turns.stands(&record.cluster)
+        waits_for_growth && self.refused.stands(&record.cluster)
     }
 
     /// What is to be decided for a shape, with a copy of the site's hosts: deciding it claims nothing, and needs no lock.

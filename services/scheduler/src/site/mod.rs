@@ -30,6 +30,7 @@ mod notes;
 mod orphans;
 mod positions;
 mod precedence;
+mod refused_clusters;
 mod repair;
 mod reporting;
 mod requested_releases;
@@ -42,7 +43,6 @@ mod staging;
 mod state;
 mod status_size;
 mod steps;
-mod turns;
 mod view;
 
 pub use changes::{Changed, Cursor};

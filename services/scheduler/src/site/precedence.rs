@@ -53,7 +53,7 @@ impl Site {
         }
         let view = self.view();
         let own = priority(view, record, now);
-        for name in self.turns.older(record) {
+        for name in self.refused.older(record) {
             let Some(older) = self.claims.get(name) else {
                 continue;
             };

@@ -69,7 +69,7 @@ impl Site {
                 });
             }
             if !dry_run {
-                self.turns.change();
+                self.refused.change();
                 let problem = self
                     .marks
                     .judge(&self.name, host, &self.positions, &mut self.notes);

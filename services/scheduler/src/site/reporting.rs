@@ -161,7 +161,7 @@ impl Site {
         self.last_report = Some(time);
         let mut touched = BTreeSet::new();
         if !hosts.is_empty() || !deleted_hosts.is_empty() {
-            self.turns.change();
+            self.refused.change();
         }
         for host in hosts {
             self.upsert_host(host, &mut touched);
@@ -350,7 +350,7 @@ impl Site {
         let what = policy::difference(self.model().policy(), &next);
         tracing::info!(site = self.name, what, "the site has another policy");
         self.inventory.set_policy(next);
-        self.turns.change();
+        self.refused.change();
         self.log_entry(None, &what, author, permit);
         self.records().keys().cloned().collect()
     }

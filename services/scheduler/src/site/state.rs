@@ -15,8 +15,8 @@ use super::{
     marks::Marks,
     notes::Notes,
     positions::{Histories, Positions},
+    refused_clusters::RefusedClusters,
     session::{SessionId, Sessions},
-    turns::Turns,
     view::View,
 };
 use crate::{
@@ -33,7 +33,7 @@ pub struct Site {
     pub(super) inventory: Inventory,
     pub(super) existence: Existence,
     pub(super) claims: Claims,
-    pub(super) turns: Turns,
+    pub(super) refused: RefusedClusters,
     pub(super) promises: Promises,
     pub(super) positions: Positions,
     pub(super) marks: Marks,
@@ -98,7 +98,7 @@ impl Site {
         let issued = revisions.fold(horizon.max(raised), u64::max);
         let mut inventory = Inventory::new(policy);
         let mut claims = Claims::new(horizon);
-        let turns = Turns::new(records.values().map(|record| &**record));
+        let refused = RefusedClusters::new(records.values().map(|record| &**record));
         for record in records.into_values() {
             claims.load(record, &mut inventory);
         }
@@ -107,7 +107,7 @@ impl Site {
             inventory,
             existence: Existence::default(),
             claims,
-            turns,
+            refused,
             promises: Promises::default(),
             positions: Positions::new(history, issued),
             marks: Marks::default(),
@@ -318,7 +318,7 @@ impl Site {
             .replace(cluster, record, revision, &mut self.inventory);
         let Replaced { before, freed } = replaced;
         let after = self.claims.get(name).map(|record| &**record);
-        self.turns.replace(before.as_deref(), after);
+        self.refused.replace(before.as_deref(), after);
         if let Some(record) = self.claims.get(name) {
             if !self.existence.is_of_predecessor(record) {
                 self.promises.take_over(record);
@@ -344,7 +344,7 @@ impl Site {
     pub(super) fn renew_all_promises(&mut self) {
         let (promises, known, inventory) = self.promising();
         let freed = promises.renew_all(known, inventory);
-        self.turns.change();
+        self.refused.change();
         self.mark_orphans(&freed);
     }
 
@@ -380,7 +380,7 @@ impl Site {
     /// Takes in that nobody holds these hosts any more.
     fn note_freed(&mut self, freed: &[HostId]) {
         if !freed.is_empty() {
-            self.turns.change();
+            self.refused.change();
         }
         self.mark_orphans(freed);
     }
@@ -401,7 +401,7 @@ impl Site {
             };
             let orphaned = names_nobody && self.sessions.synced();
             if orphaned != matches!(self.inventory.holder(id), Some(Holder::Orphaned)) {
-                self.turns.change();
+                self.refused.change();
             }
             self.inventory.set_orphaned(id, orphaned);
         }

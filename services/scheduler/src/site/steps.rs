@@ -91,7 +91,7 @@ impl Site {
         }
         let has_room = room.require_growth(&record, &decided).map_err(Error::from);
         let has_room = has_room.and_then(|()| self.require_room_for_record(&decided));
-        self.turns.get_nothing(&nothing);
+        self.refused.get_nothing(&nothing);
         let stored = has_room.and_then(|()| self.store(decided, author, permit));
         let outcome = stored.inspect_err(|_| {
             // Nothing is remembered of who was refused.
@@ -100,7 +100,7 @@ impl Site {
             }
         })?;
         if let Some(record) = outcome.record.as_deref().filter(|_| !is_later) {
-            self.turns.decided(record);
+            self.refused.decided(record);
         }
         // Whatever its status promised is its own now, or somebody else's.
         self.withdraw_promises(&cluster);
@@ -274,14 +274,14 @@ impl Site {
         if is_later {
             decided = self.decide_later(&record, room, author.now);
         }
-        self.turns.get_nothing(&nothing);
+        self.refused.get_nothing(&nothing);
         let Some(outcome) = self.store_alone(decided, author, permit) else {
             // It holds up nobody until something changes.
-            self.turns.get_nothing(std::slice::from_ref(cluster));
+            self.refused.get_nothing(std::slice::from_ref(cluster));
             return;
         };
         if let Some(record) = outcome.record.as_deref().filter(|_| !is_later) {
-            self.turns.decided(record);
+            self.refused.decided(record);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::record::Record;
 
 /// Clusters of a site that are refused, the oldest first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct RefusedClusters {
     /// Ascends with whatever may let a cluster have hosts.
     change: u64,
     waiting: BTreeSet<Place>,
@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-impl Turns {
+impl RefusedClusters {
     /// Of the records that the ledger holds.
     pub(super) fn new<'a>(records: impl Iterator<Item = &'a Record>) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Clusters that wait are served by age, whoever declares itself again meanwhile.
+//! Refused clusters get hosts by age, however often younger ones are declared again.
 
 use std::{sync::Arc, time::Duration};
 
