@@ -141,7 +141,7 @@ fn role_bindings(component: &Path) -> Result<Vec<RoleBinding>, Error> {
     let mut bindings = Vec::new();
     for file in fs::read_dir(component).map_err(unreadable(component))? {
         let path = file.map_err(unreadable(component))?.path();
-        if path.ends_with("kustomization.yaml") || path.ends_with("resourcequota.yaml") {
+        if path.ends_with("kustomization.yaml") {
             continue;
         }
         let text = fs::read_to_string(&path).map_err(unreadable(&path))?;
