@@ -75,7 +75,7 @@ reasons! {
     MoveRequested: Normal on Cluster, "Somebody has asked to move members off their hosts.";
     Replacing: Normal on Cluster, "Hosts are claimed in the place of others; the note names both.";
     Releasing: Normal on Cluster, "Hosts are to be released; the note states why, and what a person or Cluster API has to do first.";
-    UnableToApplyLabels: Warning on Cluster, "The API server refuses to write a BareMetalHost: `HostsLabeled` is `Refused`.";
+    UnableToApplyLabels: Warning on Cluster, "The API server refuses to write a BareMetalHost.";
     MachineNotAnnotated: Warning on Cluster, "The Machine on a surplus host cannot be read or annotated, so that Cluster API may delete the Machine of another host.";
     NodeDeleted: Normal on Cluster, "The Node of a host that leaves was deleted in the tenant's cluster, after it was drained or the time for that was over.";
     NodeNotDrained: Warning on Cluster, "A host is released although its Node in the tenant's cluster was not drained and deleted: the time for that was over, or the tenant's API server refuses it.";

@@ -30,7 +30,8 @@ use crate::{
     waits::Waits,
 };
 
-/// For how long the evidence of one cluster is collected: whoever may make pods decides how many there are, and a pass has one of few places.
+/// The longest time in which the evidence of one cluster is collected. A tenant decides how many pods there are, and few clusters are reconciled
+/// at once.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Where the evidence comes from.

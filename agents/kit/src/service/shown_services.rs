@@ -57,8 +57,8 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     }
 
-    /// Whether a pass that is shown no Service goes on with the one of version 10, which was answered before these events and is recorded
-    /// after them: its other objects are applied meanwhile.
+    /// Whether the Service of version 10 still counts where the watch shows none after these events. The API server answered with it before
+    /// them. `recorded_first`: it was also recorded before them, and not only after the other objects of its instance were applied.
     fn is_expected_after(events: &[Event<Service>], recorded_first: bool) -> bool {
         let applied = if recorded_first {
             LastApplied::of_service(service("shop", "10"))

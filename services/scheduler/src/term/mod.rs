@@ -2,7 +2,8 @@
 //!
 //! A term begins when a [`Backend`] has opened the storage and shown that it can be written; it ends when a write fails,
 //! when the right to write is lost, or with the process. With it ends its [`Region`]: what was staged and is not durable
-//! is thus forgotten, calls that wait are told to ask again, and streams end, so that agents report again to the next one.
+//! is thus forgotten, waiting calls fail with an error that allows a retry, and streams end, so that agents report again to the
+//! next one.
 //!
 //! ```text
 //!   Opening ──▶ Serving ──▶ ReadOnly ──▶ Serving …    one process owns the storage (redb)
