@@ -8,7 +8,7 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Secret, Service as CoreService};
 use kit::{
     pages,
-    service::{made_ports, trim_service},
+    service::{made_ports, trimmed_service},
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
@@ -53,7 +53,7 @@ async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
     let clusters = kit::clusters::list(client).await?;
     let services = Api::<CoreService>::all(client.clone());
     let services = pages::objects(services, ListParams::default());
-    let services: Vec<_> = services.map_ok(trimmed).try_collect().await?;
+    let services: Vec<_> = services.map_ok(trimmed_service).try_collect().await?;
     let in_use = used_parts(&clusters, &services);
     let unused = parts
         .into_iter()
@@ -66,12 +66,6 @@ async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
     }
     remove(ended.into_iter(), |part| store.remove(part)).await;
     Ok(())
-}
-
-/// What is read of a Service here.
-fn trimmed(mut service: CoreService) -> CoreService {
-    trim_service(&mut service);
-    service
 }
 
 /// Whether the agent still keeps what it made for a provider: it is deleted with the provider, and before its part of the storage. A pass

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
 use kit::{
     pages,
     placement::{ClusterId, ObjectKey},
-    service::{made_ports, trim_service},
+    service::{made_ports, trimmed_service},
 };
 use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
 
@@ -80,10 +80,7 @@ pub async fn tenant(client: &Client, holder: &Holder) -> Result<Tenant, Error> {
         .map_err(|invalid| refused(format!("the spec of its SIPCluster is refused: {invalid}")))?;
     // Entries without a name have that of what exists with their node port, as in the agent that makes jump hosts.
     let services = Api::<Service>::namespaced(client.clone(), namespace);
-    let own = pages::objects(services, ListParams::default().labels(&selector())).map_ok(|mut service| {
-        trim_service(&mut service);
-        service
-    });
+    let own = pages::objects(services, ListParams::default().labels(&selector())).map_ok(trimmed_service);
     let services: Vec<_> = own
         .try_collect()
         .await

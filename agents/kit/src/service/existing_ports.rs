@@ -9,13 +9,20 @@ use kube::{Resource as _, ResourceExt as _};
 use super::endpoints;
 
 /// Removes what no agent reads of a Service: a tenant may write much of it.
-pub fn trim_service(service: &mut Service) {
+pub(super) fn trim_service(service: &mut Service) {
     service.metadata.managed_fields = None;
     service.metadata.labels = None;
     service.metadata.annotations = None;
     if let Some(spec) = &mut service.spec {
         spec.selector = None;
     }
+}
+
+/// The same by value, for a list.
+#[must_use]
+pub fn trimmed_service(mut service: Service) -> Service {
+    trim_service(&mut service);
+    service
 }
 
 /// The instances of a cluster whose names are `owned`, with their node ports: those of its Services, and what the status has recorded

@@ -74,7 +74,7 @@ mod without_scheduler;
 pub use by_namespace::{ByNamespace, TenantStore};
 pub use definition::{Scope, Service};
 pub use error::Error;
-pub use existing_ports::{made_ports, trim_service};
+pub use existing_ports::{made_ports, trimmed_service};
 pub use identity::Identity;
 pub use kinds::{Child, Children, Kind};
 pub use members::{Members, revision};

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use scheduler::{
     convert,
     record::Record,
-    site::{Apply, Author},
+    site::{Apply, Author, SessionId},
 };
 
 use crate::fixtures::{CALLER, SITE, Stage, cluster, host, members, spec};
@@ -38,6 +38,16 @@ async fn held(stage: &Stage, name: &str) -> Vec<String> {
 
 fn kind(record: &Record) -> Option<&str> {
     record.refusal.as_ref().map(|refusal| &*refusal.kind)
+}
+
+/// A site with one host, which the oldest of three clusters has.
+async fn one_host_for_three() -> (Stage, SessionId) {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1")]).await;
+    declare(&stage, "first", 0, 1).await;
+    declare(&stage, "old", 1, 1).await;
+    declare(&stage, "young", 2, 1).await;
+    (stage, session)
 }
 
 #[tokio::test]
@@ -106,11 +116,7 @@ async fn shrinking_waits_for_nobody() {
 
 #[tokio::test]
 async fn an_order_that_is_half_done_keeps_its_order() {
-    let stage = Stage::empty();
-    let session = stage.sync(&[host("h1")]).await;
-    declare(&stage, "first", 0, 1).await;
-    declare(&stage, "old", 1, 1).await;
-    declare(&stage, "young", 2, 1).await;
+    let (stage, session) = one_host_for_three().await;
     stage.report(&session, &[host("h1")]).await;
     let site = stage.region.site(SITE).unwrap();
     let order = site.lock().waiting(stage.now());
@@ -136,11 +142,7 @@ async fn an_order_that_is_half_done_keeps_its_order() {
 
 #[tokio::test]
 async fn a_refusal_that_cannot_have_changed_is_not_decided_again() {
-    let stage = Stage::empty();
-    let session = stage.sync(&[host("h1")]).await;
-    declare(&stage, "first", 0, 1).await;
-    declare(&stage, "old", 1, 1).await;
-    declare(&stage, "young", 2, 1).await;
+    let (stage, session) = one_host_for_three().await;
     stage.retry().await;
     let site = stage.region.site(SITE).unwrap();
     assert!(site.lock().waiting(stage.now()).is_empty());
