@@ -37,6 +37,8 @@ pub(super) fn kubelet(block: Block, cgroup: &str, ca: &Path, serving: &Files) ->
         // Lower ones need CAP_SYS_RESOURCE, as does a higher limit of open files.
         "oomScoreAdj": 0,
         "maxOpenFiles": 20_000,
+        // Tests kill containers of one pod again and again; by default it would wait for five minutes in the end.
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "20s"},
         // The disk is the machine's: how full it is, is not this node's concern.
         "evictionHard": {
             "memory.available": "100Mi",
