@@ -69,7 +69,7 @@ macro_rules! reasons {
 
 reasons! {
     Scheduled: Normal on Cluster, "The scheduler has assigned all hosts, for the first time or after a refusal.";
-    Unschedulable: Warning on Cluster, "A role lacks a host, a member waits to be replaced, or the quota is used up; the note states what is short, where, and what would help.";
+    Unschedulable: Warning on Cluster, "A role lacks a host, a member waits to be replaced, the quota is used up, or an older SIPCluster that waits is decided first; the note states what is short, where, and what would help.";
     InvalidSpec: Warning on Cluster, "The spec is not valid; the note lists every fault.";
     HostFailed: Warning on Cluster, "Members have failed and are to be replaced; the note states the cause of each.";
     MoveRequested: Normal on Cluster, "Somebody has asked to move members off their hosts.";

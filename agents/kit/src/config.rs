@@ -79,7 +79,8 @@ struct File {
     /// Trust domain of the certificates, such as `sip.example`.
     trust_domain: String,
     scheduler: SchedulerSection,
-    /// Namespaces with `BareMetalHost`s and the Secrets of their networkData. Each needs the kustomization `deploy/agents/host-namespace`.
+    /// Namespaces with `BareMetalHost`s and the Secrets of their networkData. Each needs the component `deploy/agents/host-namespace`, in a
+    /// kustomization with its `namespace:`, such as `deploy/examples/one-site/hosts`.
     host_namespaces: BTreeSet<String>,
     /// Services that no agent of this site provides; `loadBalancer` means the sections `loadBalancerControlPlane` and `loadBalancerWorker` of
     /// `spec.services`. A `SIPCluster` with one of them becomes `Ready` without it, and the

@@ -59,7 +59,7 @@ const SCHEDULED: &[Meaning] = &[
     ),
     no(
         Reason::Unschedulable,
-        "A role lacks a host, a member waits to be replaced, or the quota is used up. The message states what is short, where, and what would help, and has the first five reports of the scheduler about members.",
+        "A role lacks a host, a member waits to be replaced, the quota is used up, or an older SIPCluster that waits is decided first. The message states what is short, where, and what would help, and has the first five reports of the scheduler about members.",
     ),
     stalls(
         Reason::InvalidSpec,

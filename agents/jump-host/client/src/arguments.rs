@@ -14,8 +14,8 @@ const EXIT_CODES: &str = "Exit codes:
   5  the host's BMC failed; nothing was changed
   6  unknown: the action was sent or may have been, and its effect was not seen; `host status` shows the host
 
-NAME is the name of a host, NAMESPACE/NAME, or its ordinal after an @, such as @worker-3. `status` and `console` also take the name up to its
-first dot, and the ordinal without @; these may be the name of another host, so `reboot`, `on` and `off` refuse them.";
+NAME is the name of a host, NAMESPACE/NAME, or its ordinal name after an @, such as @worker-3. `status` and `console` also take the name up
+to its first dot, and the ordinal name without @; these may be the name of another host, so `reboot`, `on` and `off` refuse them.";
 
 /// Power control of the hosts of this cluster
 #[derive(Debug, Parser)]
@@ -94,7 +94,7 @@ pub(crate) enum Command {
 /// Which host.
 #[derive(Debug, Args)]
 pub(crate) struct Name {
-    /// Name of the host, or its ordinal such as @worker-3
+    /// Name of the host, or its ordinal name such as @worker-3
     #[arg(value_name = "NAME")]
     pub(crate) host: String,
 }
@@ -102,7 +102,7 @@ pub(crate) struct Name {
 /// Which host, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Forced {
-    /// Name of the host, or its ordinal such as @worker-3
+    /// Name of the host, or its ordinal name such as @worker-3
     #[arg(value_name = "NAME")]
     pub(crate) host: String,
     /// Act at once, without a shutdown of the operating system
