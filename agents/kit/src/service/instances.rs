@@ -15,7 +15,7 @@ use super::{
     outcome::{Findings, Instance, Outcome, Probe, Rendered},
     overrides, pods, port_cycles,
     problem::{PROGRESSING, Problem, Unserved},
-    readiness,
+    readiness::{self, config_hash},
 };
 
 /// What a step yields for an instance, or why the instance is not served.
@@ -110,8 +110,9 @@ pub(super) async fn expose<S: Service>(
     without_errors(join_all(exposing.collect::<Vec<_>>()).await, errors)
 }
 
-/// The outcomes as long as nothing new runs.
+/// The outcomes as long as nothing new runs. What runs counts if its pods have the configuration that is desired.
 pub(super) fn so_far<S: Service>(
+    context: &Context<S>,
     observed: &Observed<'_>,
     entries: &[S::Entry],
     exposed: &[OrUnserved<ExposedInstance>],
@@ -120,9 +121,12 @@ pub(super) fn so_far<S: Service>(
     each.map(|(entry, exposed)| match exposed {
         Ok(exposed) => {
             let objects = &exposed.objects;
-            let deployment = objects.running().unwrap_or(objects.deployment());
+            let desired = objects.deployment();
+            let known = context.site.stores.deployment(objects);
+            let known = known.filter(|known| config_hash(known) == config_hash(desired));
+            let running = objects.running().or(known.as_deref());
             let probe = Probe {
-                problem: readiness::rollout(deployment),
+                problem: readiness::rollout(running.unwrap_or(desired)),
                 ..Probe::default()
             };
             outcome::<S, _>(entry, objects, exposed.findings.clone(), probe)

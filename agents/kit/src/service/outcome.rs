@@ -137,6 +137,14 @@ pub(super) struct Instance {
 }
 
 impl Outcome {
+    /// Whether its pods are still being made, by its Deployment.
+    pub(super) fn is_rolling_out(&self) -> bool {
+        match self {
+            Self::Applied(instance) => instance.problem.as_ref().is_some_and(Problem::is_progress),
+            Self::Refused(_) | Self::Failed(_) => false,
+        }
+    }
+
     /// Whether something of it was refused. No watch triggers a pass when the port is free, the network exists or the quota is
     /// larger.
     pub(super) fn is_refused(&self) -> bool {

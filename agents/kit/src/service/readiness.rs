@@ -1,6 +1,6 @@
 //! Whether the pods of an instance work, and why not.
 
-use api::conditions::Reason;
+use api::{annotations, conditions::Reason};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ContainerStatus, Pod},
@@ -31,6 +31,13 @@ const FAILING: [&str; 5] = [
 #[must_use]
 pub fn is_stuck(reason: &str) -> bool {
     IMAGE.contains(&reason) || FAILING.contains(&reason)
+}
+
+/// The configuration of a Deployment's pods, where a change of it starts new ones.
+pub(super) fn config_hash(deployment: &Deployment) -> Option<&str> {
+    let metadata = deployment.spec.template.metadata.as_ref()?;
+    let annotations = metadata.annotations.as_ref()?;
+    annotations.get(annotations::CONFIG_HASH).map(String::as_str)
 }
 
 /// Whether pods are still being made: the controller must have observed this generation, and every pod must be of it and

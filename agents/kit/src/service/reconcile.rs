@@ -233,7 +233,7 @@ async fn serve<S: Service>(
         let deleted = delete_refused(context, observed, entries, &exposed).await;
         pruned.extend(deleted);
     }
-    let mut outcomes = instances::so_far::<S>(observed, entries, &exposed);
+    let mut outcomes = instances::so_far(context, observed, entries, &exposed);
     outcomes.extend(pruned.outcomes());
     if report_exposed(context, observed, held, &outcomes).await? {
         return pruned.end(Pass::requeue(RESYNC));
@@ -276,7 +276,7 @@ async fn delete_refused<S: Service>(
 }
 
 /// Reports which instances have this placement, unless that is reported already: hosts get their labels as soon as it is, and pods
-/// take their time. What was reported of this generation's pods stays. The ports of a new instance are reported with it: an entry without
+/// take their time. What was reported of this generation's pods stays, but for a `True` when pods start anew for the placement. The ports of a new instance are reported with it: an entry without
 /// a name finds its instance by them. Returns whether the status was written.
 async fn report_exposed<S: Service>(
     context: &Context<S>,
@@ -294,6 +294,9 @@ async fn report_exposed<S: Service>(
     let is_of_this = condition.is_some_and(|condition| condition.observed_generation == Some(generation));
     if is_of_this {
         next.endpoints = endpoints::with_new(observed.endpoints(), next.endpoints);
+    }
+    if is_of_this && report::is_disproved(condition, outcomes) {
+        return write(context, observed, next).await;
     }
     if is_of_this || report::is_unfounded(condition.is_some(), &mut next) {
         status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, next).await?;

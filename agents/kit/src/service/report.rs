@@ -1,6 +1,7 @@
 //! The status of a cluster by the outcomes of its instances.
 
 use api::{Applied, Placement, conditions::Reason};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{
     endpoints::endpoints,
@@ -103,6 +104,12 @@ pub(super) fn may_keep_condition(observed: &Observed<'_>, status: &Status) -> bo
         && status.finding.as_ref().is_some_and(is_progress)
 }
 
+/// Whether a condition holds no longer: the instances worked, and now pods of one start anew. A call that fails tells nothing of pods.
+pub(super) fn is_disproved(condition: Option<&Condition>, outcomes: &[Outcome]) -> bool {
+    let worked = condition.is_some_and(|condition| condition.status == "True");
+    worked && outcomes.iter().any(Outcome::is_rolling_out)
+}
+
 /// Whether the condition of the spec before has to stay, since nobody has asked what runs yet whether it works by this spec. Without
 /// a condition before, the status says that it is asked.
 pub(super) fn is_unfounded(had_condition: bool, status: &mut Status) -> bool {
@@ -195,6 +202,7 @@ mod tests {
         Drained, Endpoint,
         conditions::{LOAD_BALANCER_READY, load_balancer::NO_REACHABLE_BACKEND},
     };
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
     use super::{
@@ -295,6 +303,38 @@ mod tests {
         let mut failing = status_of(&[applied("a", Some(problem), false)], &Drain::default());
         assert!(!is_unfounded(true, &mut failing));
         assert_eq!(failing.finding.unwrap().reason, IMAGE_PULL);
+    }
+
+    #[test]
+    fn only_a_rollout_disproves_that_instances_work() {
+        let condition = |status: bool| {
+            let finding = Finding {
+                status: Some(status),
+                ..Finding::no(LOAD_BALANCER_READY, PROGRESSING, "")
+            };
+            finding.condition(&[], 1, Timestamp::now())
+        };
+        let rollout = || applied("a", Some(Problem::new(PROGRESSING, "0 of 1")), false);
+        let failed = || {
+            Outcome::Failed(Failed {
+                problem: Problem::new(PROGRESSING, "b: no answer"),
+                applied: Vec::new(),
+                endpoints: Vec::new(),
+            })
+        };
+        for (before, outcomes, expected) in [
+            (Some(true), vec![rollout()], true),
+            (Some(true), vec![applied("a", None, false), rollout()], true),
+            (Some(true), vec![applied("a", None, false)], false),
+            (Some(true), vec![failed()], false),
+            (Some(true), vec![rollout(), failed()], true),
+            (Some(false), vec![rollout()], false),
+            (None, vec![rollout()], false),
+        ] {
+            let before = before.map(condition);
+            let disproved = is_disproved(before.as_ref(), &outcomes);
+            assert_eq!(disproved, expected, "{before:?} {outcomes:?}");
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Stores {
     /// Every Service of the site: a node port belongs to the Service that has it, whoever made it. Without labels, annotations
     /// and selectors.
     pub services: Store<Service>,
-    /// The agent's Deployments. Of the spec only `replicas`; without labels and conditions.
+    /// The agent's Deployments. Of the spec only `replicas` and the pods' configuration hash; without labels and conditions.
     pub deployments: TenantStore<Deployment>,
     /// The pods of the agent's instances, as `pods::trim` leaves them. What pods run is never concluded from a watch alone.
     pub pods: TenantStore<Pod>,

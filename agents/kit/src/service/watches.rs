@@ -3,14 +3,15 @@
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
-use api::SIPCluster;
+use api::{SIPCluster, annotations::CONFIG_HASH};
 use futures::{Stream, TryStreamExt as _, channel::mpsc};
 use k8s_openapi::api::{
     apps::v1::{Deployment, DeploymentSpec},
-    core::v1::{Pod, Service},
+    core::v1::{Pod, PodTemplateSpec, Service},
 };
 use kube::{
     Api, Client, Resource,
+    api::ObjectMeta,
     runtime::{
         Controller, WatchStreamExt as _,
         reflector::{ObjectRef, Store, store::Writer},
@@ -26,6 +27,7 @@ use super::{
     kinds::Kind,
     last_applied::LastApplied,
     pods,
+    readiness::config_hash,
     shown_services::ShownServices,
     stores::Stores,
     tenant_kinds::{KeptObjects, TenantKind, WatchVersions, owners},
@@ -251,8 +253,14 @@ impl Watches {
 
 pub(super) fn trim_deployment(deployment: &mut Deployment) {
     deployment.metadata.labels = None;
+    let hash = config_hash(deployment).map(|hash| (CONFIG_HASH.to_owned(), hash.to_owned()));
+    let metadata = hash.map(|hash| ObjectMeta {
+        annotations: Some(BTreeMap::from([hash])),
+        ..ObjectMeta::default()
+    });
     deployment.spec = DeploymentSpec {
         replicas: deployment.spec.replicas,
+        template: PodTemplateSpec { metadata, spec: None },
         ..DeploymentSpec::default()
     };
     if let Some(status) = &mut deployment.status {

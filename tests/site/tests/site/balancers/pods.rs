@@ -3,13 +3,56 @@
 use api::annotations::CONFIG_HASH;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{ResourceExt as _, runtime::watcher::Config};
-use sandbox::wait;
+use sandbox::{inventory::NETWORK, region::Agent, wait};
 use serde_json::{Value, json};
 
 use super::{balanced, change, objects};
-use crate::fixtures::{PATIENCE, on_shared_site};
+use crate::fixtures::{
+    AGENTS, PATIENCE, Role, Stage, cluster, fleet, members, newest_revision, on_shared_site, statuses_sent_by,
+};
 
 const NAME: &str = "loadbalancer-controlplane-shop";
+
+#[tokio::test]
+async fn pods_that_lack_the_placement_are_not_ready() {
+    const SCENARIO: &str = "unplaced";
+    let mut stage = Stage::start(SCENARIO, &AGENTS).await;
+    stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
+    stage.load(&fleet(SCENARIO, 2, 0, 1)).await;
+    let entry = json!({
+        "image": "haproxy:2.8", "nodeInterfaceId": NETWORK, "nodePortRange": {"start": 31_000, "end": 31_000},
+    });
+    let shop = cluster(SCENARIO, "shop")
+        .role(Role::Worker, 1)
+        .with("/services/loadBalancerWorker", json!([entry]));
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+
+    // The new spec has the old placement for a while.
+    stage.agent(Agent::Cluster).pause().unwrap();
+    stage
+        .edit(&shop, json!({"nodes": {"Worker": {"count": {"active": 2}}}}))
+        .await;
+    stage
+        .condition_is(&shop, "LoadBalancerReady", "True", "Available")
+        .await;
+    stage.agent(Agent::Cluster).resume().unwrap();
+    let placed = stage
+        .until(&shop, "be Ready with two hosts", |object| {
+            members(object).len() == 2 && wait::is_true(object, "Ready")
+        })
+        .await;
+
+    let newest = newest_revision(&placed).unwrap();
+    let sent = statuses_sent_by(Agent::LoadBalancer, &stage, &shop);
+    let first = sent
+        .iter()
+        .map(|entry| &entry.request_object["status"])
+        .find(|status| status["applied"][0]["revision"] == newest)
+        .unwrap();
+    assert_eq!(first["conditions"][0]["status"], "False", "{first}");
+    assert_eq!(first["conditions"][0]["reason"], "Progressing", "{first}");
+}
 
 #[test]
 fn a_budget_exists_with_more_than_one_replica() {
