@@ -11,7 +11,11 @@ use std::{
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::{io::AsyncReadExt as _, net::TcpStream, process::Command};
+use tokio::{
+    io::AsyncReadExt as _,
+    net::TcpStream,
+    process::{Child, Command},
+};
 
 use crate::fixtures::PATIENCE;
 
@@ -115,6 +119,22 @@ impl Login {
         Self { user, ..self.clone() }
     }
 
+    /// Opens a connection whose user runs commands while sshd, which reads a changed configuration, may refuse new ones for a moment.
+    pub(super) async fn open(&self) -> OpenLogin {
+        let socket = self.directory.path().join("open");
+        let connection = self.ssh().args(["-M", "-N", "-S"]).arg(&socket).spawn().unwrap();
+        let started = Instant::now();
+        while !socket.exists() {
+            assert!(started.elapsed() < PATIENCE, "no connection to {self:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        OpenLogin {
+            login: self.clone(),
+            socket,
+            _connection: connection,
+        }
+    }
+
     /// Runs a command on the jump host with more options of ssh.
     pub(super) async fn run_with(&self, options: &[&str], command: &str) -> Printed {
         let mut ssh = self.ssh();
@@ -172,6 +192,32 @@ impl Login {
             .arg("echo $NODE");
         let printed = printed(&mut ssh).await;
         assert!(printed.success, "{printed:?}");
+        printed.stdout.trim_end().to_owned()
+    }
+}
+
+/// A connection to a jump host that stays open.
+#[derive(Debug)]
+pub(super) struct OpenLogin {
+    login: Login,
+    socket: PathBuf,
+    /// Ends with this.
+    _connection: Child,
+}
+
+impl OpenLogin {
+    /// Runs a command through the open connection.
+    pub(super) async fn run(&self, command: &str) -> Printed {
+        let socket = format!("ControlPath={}", self.socket.display());
+        // Without the connection, ssh would open another one.
+        let only_open = ["-o", &socket, "-o", "ProxyCommand=false"];
+        self.login.run_with(&only_open, command).await
+    }
+
+    /// What a command prints that must succeed.
+    pub(super) async fn prints(&self, command: &str) -> String {
+        let printed = self.run(command).await;
+        assert!(printed.success, "{command}: {printed:?}");
         printed.stdout.trim_end().to_owned()
     }
 }

@@ -12,7 +12,7 @@ fn a_host_that_left_a_moment_ago_is_refused() {
         let hosts = ["a", "b"].map(|name| scene.host("jump-left", name, "worker"));
         stage.load(&hosts).await;
         let wanted = shop("jump-left", &ana, &json!({"nodePort": 31_529})).role(Role::Worker, 2);
-        let login = scene.jump_host(&wanted, &ana).await;
+        let login = scene.jump_host(&wanted, &ana).await.open().await;
         let list = login.prints("host list").await;
         assert!(
             list.contains("jump-left-a") && list.contains("jump-left-b"),
