@@ -182,6 +182,23 @@ impl AgentProcess {
     }
 }
 
+impl Site {
+    /// Applies what the agents need: `deploy/sandbox`, with their `ServiceAccounts` and rights; and the image of theirs that a real node runs.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn prepare_for_agents(&self) -> Result<(), Error> {
+        self.create_namespace(HOSTS_NAMESPACE).await?;
+        self.apply_kustomization(&repository::deploy().join("sandbox"))
+            .await?;
+        if let Some(node) = self.node() {
+            let sidecar = Image::new(HAPROXY_SIDECAR_IMAGE, programs::path("sip-haproxy-sidecar")?);
+            node.import(&sidecar).await.map_err(site::Error::from)?;
+        }
+        Ok(())
+    }
+}
+
 impl Region {
     /// What the agents of a site of this region are told: hosts in the namespace `metal`, no jump hosts, no identity
     /// providers. Change what a test needs to be different.
@@ -214,22 +231,6 @@ impl Region {
             jump_host_tools_image: JUMP_HOST_TOOLS_IMAGE.to_owned(),
             haproxy_sidecar_image: site.node().map(|_| HAPROXY_SIDECAR_IMAGE.to_owned()),
         }
-    }
-
-    /// Applies what the agents need in a site: `deploy/sandbox`, with their `ServiceAccounts` and rights; and the image of
-    /// theirs that a real node runs.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn prepare_site(&self, site: &Site) -> Result<(), Error> {
-        site.create_namespace(HOSTS_NAMESPACE).await?;
-        site.apply_kustomization(&repository::deploy().join("sandbox"))
-            .await?;
-        if let Some(node) = site.node() {
-            let sidecar = Image::new(HAPROXY_SIDECAR_IMAGE, programs::path("sip-haproxy-sidecar")?);
-            node.import(&sidecar).await.map_err(site::Error::from)?;
-        }
-        Ok(())
     }
 
     /// Starts an agent in a site, under the `ServiceAccount` of its name. It ends with the site.

@@ -19,6 +19,7 @@ use super::{
     Error, Nodes, PATIENCE, Site,
     access::api_error,
     control_plane::{Addresses, ControlPlane},
+    store::Store,
 };
 use crate::{
     node::{Image, Machine, NODE_NAME, Node},
@@ -43,6 +44,7 @@ pub struct Builder {
     tenants: Vec<String>,
     api_server_flags: Vec<String>,
     hosts: Option<PathBuf>,
+    store: Option<Arc<Store>>,
     say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -67,6 +69,7 @@ impl Builder {
             tenants: Vec::new(),
             api_server_flags: Vec::new(),
             hosts: None,
+            store: None,
             say: Arc::new(|_| {}),
         }
     }
@@ -76,6 +79,12 @@ impl Builder {
     pub fn nodes(mut self, nodes: Nodes) -> Self {
         self.nodes = nodes;
         self
+    }
+
+    /// Whether its pods really run.
+    #[must_use]
+    pub fn has_real_node(&self) -> bool {
+        self.nodes == Nodes::Real
     }
 
     /// An image that pods of a real node may ask for. Fake nodes need none.
@@ -126,6 +135,13 @@ impl Builder {
         self
     }
 
+    /// Starts with the objects of another site. A site with a real node has other addresses for Services, so it cannot.
+    #[must_use]
+    pub fn stored(mut self, store: Arc<Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
     /// Is told of every step, in words for people.
     #[must_use]
     pub fn on_progress(mut self, say: impl Fn(&str) + Send + Sync + 'static) -> Self {
@@ -149,6 +165,9 @@ impl Builder {
 
     async fn start_once(&self) -> Result<Site, Error> {
         let group = Group::new(&self.name)?;
+        if let Some(store) = &self.store {
+            store.copy_to(group.directory())?;
+        }
         let say = self.say.as_ref();
         let machine = match self.nodes {
             Nodes::Real => {

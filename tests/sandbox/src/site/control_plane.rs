@@ -4,7 +4,7 @@ use std::{fs, net::IpAddr, net::Ipv4Addr, path::Path};
 
 use rcgen::SanType;
 
-use super::{Error, PATIENCE, access::Access};
+use super::{Error, PATIENCE, access::Access, store};
 use crate::{
     node::{Block, Subnet},
     pki::{CertificateAuthority, Subject, Validity},
@@ -118,7 +118,7 @@ fn etcd(directory: &Path, client_port: u16, peer_port: u16) -> Result<Program, E
     let client = format!("http://127.0.0.1:{client_port}");
     let peer = format!("http://127.0.0.1:{peer_port}");
     Ok(Program::new("etcd", tools::path("etcd")?)
-        .flag("--data-dir", directory.join("etcd"))
+        .flag("--data-dir", directory.join(store::ETCD))
         .flag("--listen-client-urls", &client)
         .flag("--advertise-client-urls", &client)
         .flag("--listen-peer-urls", &peer)

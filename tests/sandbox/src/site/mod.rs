@@ -6,6 +6,7 @@ mod control_plane;
 mod kubectl;
 mod nodes;
 mod policy;
+mod store;
 mod tenants;
 
 use std::{
@@ -19,6 +20,7 @@ pub use kubectl::Answer;
 pub(crate) use kubectl::run;
 pub use nodes::Nodes;
 pub use policy::{ADMINISTRATOR, HOST_CONSUMERS};
+pub use store::Store;
 
 use self::control_plane::ControlPlane;
 use crate::{audit, node, node::Node, pki, process, process::Group, readiness, tools, wait};

@@ -1,9 +1,15 @@
 //! A site is a real control plane: RBAC holds, controllers work, and it survives crashes of its parts.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
-use kube::{Api, api::ListParams};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Namespace, Secret},
+};
+use kube::{Api, ResourceExt, api::ListParams};
 use sandbox::{
     audit, crds, inventory,
     site::{Nodes, Site},
@@ -138,6 +144,34 @@ async fn a_restarted_api_server_keeps_its_objects() {
         .unwrap();
 
     waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn sites_start_with_the_objects_of_another() {
+    let first = Site::builder("first").crds(crds::all()).start().await.unwrap();
+    first.create_namespace("metal").await.unwrap();
+    let store = Arc::new(first.into_store().await.unwrap());
+
+    let start = async |name, fake| {
+        let site = Site::builder(name).stored(Arc::clone(&store));
+        site.nodes(Nodes::Kwok(fake)).start().await.unwrap()
+    };
+    let (second, third) = tokio::join!(start("second", 0), start("third", 2));
+    drop(store);
+
+    // Each goes on by itself.
+    for (site, name) in [(&second, "only-second"), (&third, "only-third")] {
+        inventory::load(&site.client(), "metal", &inventory::fleet(6, 2))
+            .await
+            .unwrap();
+        site.create_namespace(name).await.unwrap();
+    }
+    let namespaces: Api<Namespace> = Api::all(third.client());
+    let names = namespaces.list(&ListParams::default()).await.unwrap();
+    let names: Vec<String> = names.iter().map(ResourceExt::name_any).collect();
+    assert!(names.contains(&"only-third".to_owned()), "{names:?}");
+    assert!(!names.contains(&"only-second".to_owned()), "{names:?}");
+    third.apply_yaml(DEPLOYMENT).await.unwrap();
 }
 
 #[tokio::test]

@@ -233,7 +233,7 @@ async fn without_scheduler_and_agents_a_person_releases_hosts() {
 
     // One with an empty ledger.
     stage.region = Arc::new(Region::start("north").await.unwrap());
-    stage.region.prepare_site(&stage.site).await.unwrap();
+    stage.site.prepare_for_agents().await.unwrap();
     for agent in AGENTS {
         stage.start_agent(agent, &[HOSTS_NAMESPACE]).await;
     }

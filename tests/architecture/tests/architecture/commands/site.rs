@@ -55,7 +55,7 @@ impl Stage {
         inventory::load(&site.client(), HOSTS_NAMESPACE, &fleet)
             .await
             .unwrap();
-        region.prepare_site(&site).await.unwrap();
+        site.prepare_for_agents().await.unwrap();
         let mut config = region.site_config(&site);
         config.not_installed = vec!["auth".to_owned()];
         let mut agents = Vec::new();

@@ -74,7 +74,7 @@ impl Scene {
         let client = site.client();
         let load = inventory::load(&client, HOSTS, &fleet);
         steps.step(&format!("{hosts} BareMetalHosts"), load).await?;
-        region.prepare_site(&site).await?;
+        site.prepare_for_agents().await?;
         let config = region.site_config(&site);
         let mut running = Vec::new();
         let mut cold_start = Duration::ZERO;

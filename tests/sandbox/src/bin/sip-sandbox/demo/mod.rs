@@ -236,7 +236,7 @@ async fn play(steps: &Steps, stage: &mut Stage) -> anyhow::Result<()> {
 }
 
 async fn start_agents(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.region.prepare_site(&stage.site).await?;
+    stage.site.prepare_for_agents().await?;
     stage.region.import_jump_host_tools(&stage.site).await?;
     if let Some(node) = stage.site.node() {
         node.import(&sandbox::jump_host::image(jump_host::IMAGE)?).await?;
