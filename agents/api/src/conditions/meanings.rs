@@ -96,7 +96,7 @@ const SERVICES_SKIPPED: &[Meaning] = &[yes(
 /// None of these stalls a cluster: it is Ready without Cluster API.
 const CLUSTER_API_SYNCED: &[Meaning] = &[
     yes(
-        Reason::InStep,
+        Reason::Synced,
         "Every object has the replicas that its role sets.",
     ),
     no(

@@ -379,14 +379,14 @@ mod tests {
 
     #[test]
     fn replicas_that_could_not_be_set_are_told_of() {
-        use Reason::{InStep, Refused, Waiting};
+        use Reason::{Refused, Synced, Waiting};
         let changed = ("changed".to_owned(), Waiting);
         let refused = ("refused".to_owned(), Refused);
         let planned = Finding::no(conditions::CLUSTER_API_SYNCED, Waiting, "planned");
-        let in_step = Finding::yes(conditions::CLUSTER_API_SYNCED, InStep, "");
+        let synced = Finding::yes(conditions::CLUSTER_API_SYNCED, Synced, "");
         for (before, failed, reason, message) in [
-            (&in_step, vec![], InStep, ""),
-            (&in_step, vec![&changed], Waiting, "changed"),
+            (&synced, vec![], Synced, ""),
+            (&synced, vec![&changed], Waiting, "changed"),
             (&planned, vec![&changed], Waiting, "changed; planned"),
             (
                 &planned,
@@ -403,7 +403,7 @@ mod tests {
                 .collect();
             unscaled(&mut found, &failed);
             assert_eq!((found[1].reason, &*found[1].message), (reason, message));
-            assert_eq!(found[1].status, Some(reason == InStep));
+            assert_eq!(found[1].status, Some(reason == Synced));
             assert_eq!(found[0], ready);
         }
     }

@@ -75,7 +75,7 @@ impl Store<'_> {
         self.0.join("keys").join(file)
     }
 
-    /// Makes an authority for a site, or the region's.
+    /// Makes a CA for a site, or the region's.
     fn make(&self, realm: &Realm, authority: Option<&Name>, days: u32) -> anyhow::Result<PathBuf> {
         let mut params = authority_params(realm, authority);
         (params.not_before, params.not_after) = validity(days);
@@ -148,7 +148,7 @@ fn init(command: &Init) -> anyhow::Result<(String, Ending)> {
     )?;
     Ok((
         format!(
-            "{}: authority of region {}\n{}: nobody is denied\n",
+            "{}: CA of region {}\n{}: nobody is denied\n",
             made.display(),
             realm.region(),
             denied.display()
@@ -165,10 +165,7 @@ fn site(command: &SiteAuthority) -> anyhow::Result<(String, Ending)> {
     } = command;
     let store = Store(directory);
     let made = store.make(&store.realm()?, Some(site), *days)?;
-    Ok((
-        format!("{}: authority of site {site}\n", made.display()),
-        Ending::Done,
-    ))
+    Ok((format!("{}: CA of site {site}\n", made.display()), Ending::Done))
 }
 
 fn issue(command: &Issue) -> anyhow::Result<(String, Ending)> {
@@ -307,7 +304,7 @@ fn read(path: &Path) -> anyhow::Result<(String, i64)> {
             _ => None,
         })
     });
-    let name = uri.unwrap_or_else(|| format!("authority: {}", parsed.subject()));
+    let name = uri.unwrap_or_else(|| format!("CA: {}", parsed.subject()));
     Ok((name, parsed.validity().not_after.timestamp()))
 }
 

@@ -180,7 +180,7 @@ async fn follows_once_it_may(stage: &Stage, shop: &Cluster) {
 
     let grown = until_replicas(stage, DEPLOYMENT, "shop-md", 2).await;
     until_replicas(stage, CONTROL_PLANE, "shop", 3).await;
-    stage.condition_is(shop, SYNCED, "True", "InStep").await;
+    stage.condition_is(shop, SYNCED, "True", "Synced").await;
     let mut expected = before.data.clone();
     expected["spec"]["replicas"] = json!(2);
     assert_eq!(grown.data, expected);
@@ -196,7 +196,7 @@ async fn goes_up_behind_labels(stage: &Stage, shop: &Cluster) {
         .edit(shop, json!({"nodes": {"Worker": {"count": {"active": 3}}}}))
         .await;
     until_replicas(stage, DEPLOYMENT, "shop-md", 3).await;
-    stage.condition_is(shop, SYNCED, "True", "InStep").await;
+    stage.condition_is(shop, SYNCED, "True", "Synced").await;
     let asked = stage.asked_by_agents();
     let raised = first(&asked, 0, "raise replicas", |entry| sets_replicas(entry, 3));
     for host in workers() {
@@ -239,7 +239,7 @@ async fn goes_down_behind_marks(stage: &Stage, shop: &Cluster) {
     let back = wait::until(stage.hosts(), &victim, "be released", PATIENCE, given_back).await;
     back.unwrap();
     stage.ready(shop).await;
-    stage.condition_is(shop, SYNCED, "True", "InStep").await;
+    stage.condition_is(shop, SYNCED, "True", "Synced").await;
 }
 
 /// Another tenant claims the Cluster, by name and namespace, and names its object.

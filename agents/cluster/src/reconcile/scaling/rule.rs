@@ -31,7 +31,7 @@ pub(super) struct Hosts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// It follows its role.
-    InStep,
+    Synced,
     /// It will; what for, for people.
     Waiting(String),
     /// The role asks for a number that the kind cannot have; for people.
@@ -80,7 +80,7 @@ pub(super) fn state(kind: ScaledKind, replicas: u32, hosts: &Hosts) -> State {
         None if odd => State::Even(format!(
             "count.active is {active}, but a {kind} must have an odd number of replicas: it keeps {replicas}"
         )),
-        None if goal == Some(replicas) => State::InStep,
+        None if goal == Some(replicas) => State::Synced,
         None => State::Waiting(format!("it has {replicas} replicas for {active} hosts")),
     }
 }
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn the_state_names_what_is_awaited() {
         for (kind, replicas, hosts, expected) in [
-            (Md, 3, hosts(3, 3, 3, 3), State::InStep),
+            (Md, 3, hosts(3, 3, 3, 3), State::Synced),
             (
                 Md,
                 1,
@@ -276,7 +276,7 @@ mod tests {
                 State::Waiting("why".to_owned()),
             ),
             (Md, 5, failed(hosts(3, 3, 3, 3)), State::Waiting("f".to_owned())),
-            (Md, 3, failed(hosts(3, 3, 3, 2)), State::InStep),
+            (Md, 3, failed(hosts(3, 3, 3, 2)), State::Synced),
             (
                 Md,
                 3,

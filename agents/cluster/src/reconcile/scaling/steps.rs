@@ -45,7 +45,7 @@ const PRESSING: [Reason; 7] = [
     Reason::OwnedByOthers,
     Reason::EvenControlPlane,
     Reason::Waiting,
-    Reason::InStep,
+    Reason::Synced,
 ];
 
 /// Plans a pass over the objects that the spec names. `acts`: the status holds the placement; nothing is written before it does.
@@ -62,13 +62,13 @@ pub(in crate::reconcile) fn steps(cluster: &Cluster, holding: &Holding, acts: bo
     }
     let rank = |reason: &Reason| PRESSING.iter().position(|one| one == reason);
     reported.sort_by_key(|(reason, _)| rank(reason));
-    let reason = reported.first().map_or(Reason::InStep, |(reason, _)| *reason);
+    let reason = reported.first().map_or(Reason::Synced, |(reason, _)| *reason);
     let messages: Vec<String> = reported
         .into_iter()
-        .filter(|(reason, _)| *reason != Reason::InStep)
+        .filter(|(reason, _)| *reason != Reason::Synced)
         .map(|(_, message)| message)
         .collect();
-    let finding = if reason == Reason::InStep {
+    let finding = if reason == Reason::Synced {
         Finding::yes
     } else {
         Finding::no
@@ -76,7 +76,7 @@ pub(in crate::reconcile) fn steps(cluster: &Cluster, holding: &Holding, acts: bo
     Steps {
         scales,
         finding: Some(finding(conditions::CLUSTER_API_SYNCED, reason, named(&messages))),
-        pause: Some(if reason == Reason::InStep {
+        pause: Some(if reason == Reason::Synced {
             IN_STEP
         } else {
             AWAITED
@@ -101,7 +101,7 @@ fn step(
     };
     let (kind, name) = (scaled.kind(), scaled.name());
     let report = match lookup {
-        Lookup::NoHosts if scaled.active() == 0 => (Reason::InStep, String::new()),
+        Lookup::NoHosts if scaled.active() == 0 => (Reason::Synced, String::new()),
         Lookup::NoHosts => (
             Reason::Waiting,
             format!("{kind} {name}: the cluster holds no hosts yet"),
@@ -179,7 +179,7 @@ fn scale(
     }
     let written = due.filter(|_| acts);
     let report = match rule::state(kind, written.unwrap_or(*replicas), &hosts) {
-        State::InStep => (Reason::InStep, String::new()),
+        State::Synced => (Reason::Synced, String::new()),
         State::Waiting(why) => (Reason::Waiting, format!("{id}: {why}")),
         State::Even(why) => (Reason::EvenControlPlane, format!("{id}: {why}")),
     };

@@ -105,7 +105,7 @@ fn plan(holding: &Holding, acts: bool) -> (Option<u32>, Reason, String) {
         message,
     } = finding.unwrap();
     assert_eq!(kind, conditions::CLUSTER_API_SYNCED);
-    assert_eq!(status, Some(reason == Reason::InStep));
+    assert_eq!(status, Some(reason == Reason::Synced));
     assert!(pause.is_some());
     assert!(scales.len() <= 1);
     (scales.first().map(Scale::to), reason, message)
@@ -125,7 +125,7 @@ fn a_cluster_without_the_section_reads_and_writes_nothing() {
 fn replicas_go_up_with_labelled_hosts_that_the_status_holds() {
     let all = [("h1", Bound), ("h2", Bound), ("h3", Claimed)];
     let holding = observed(members(&all), &|machine| machine, found(object(1)));
-    assert_eq!(plan(&holding, true), (Some(2), Reason::InStep, String::new()));
+    assert_eq!(plan(&holding, true), (Some(2), Reason::Synced, String::new()));
     let (to, reason, _) = plan(&holding, false);
     assert_eq!(
         (to, reason),
@@ -161,7 +161,7 @@ fn replicas_go_down_once_every_machine_is_marked() {
             Reason::Waiting,
             "Cluster API has not deleted Machine metal/h4-machine",
         ),
-        (surplus("h4"), &deleting, Some(2), Reason::InStep, ""),
+        (surplus("h4"), &deleting, Some(2), Reason::Synced, ""),
         (
             surplus("h4"),
             &foreign,
@@ -176,7 +176,7 @@ fn replicas_go_down_once_every_machine_is_marked() {
             Reason::Waiting,
             "Cluster API could delete another Machine",
         ),
-        (leaving("h4", "failed"), &deleting, Some(2), Reason::InStep, ""),
+        (leaving("h4", "failed"), &deleting, Some(2), Reason::Synced, ""),
     ];
     for (leaves, machine, to, reason, message) in rows {
         let all = stay.iter().cloned().chain([leaves.clone()]).collect();
@@ -260,7 +260,7 @@ fn what_is_not_to_be_written_is_not_written() {
     let paused = changed(&|object| object.is_paused = true);
     let deleting = changed(&|object| object.is_deleting = true);
     let owned = changed(&|object| object.other_owner = Some(flux()));
-    let in_step = changed(&|object| {
+    let synced = changed(&|object| {
         object.other_owner = Some(flux());
         object.replicas = 2;
     });
@@ -273,7 +273,7 @@ fn what_is_not_to_be_written_is_not_written() {
             Reason::OwnedByOthers,
             "spec.replicas is 1, must be 2: field manager flux sets it; remove spec.replicas from what field manager flux applies, or remove this object",
         ),
-        (found(in_step), Reason::InStep, ""),
+        (found(synced), Reason::Synced, ""),
         (
             found(elsewhere),
             Reason::NotOfCluster,
