@@ -110,7 +110,7 @@ pub(super) async fn expose<S: Service>(
     without_errors(join_all(exposing.collect::<Vec<_>>()).await, errors)
 }
 
-/// The outcomes as long as nothing new runs. What runs counts if its pods have the configuration that is desired.
+/// The outcomes as long as nothing new runs.
 pub(super) fn so_far<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
@@ -121,12 +121,8 @@ pub(super) fn so_far<S: Service>(
     each.map(|(entry, exposed)| match exposed {
         Ok(exposed) => {
             let objects = &exposed.objects;
-            let desired = objects.deployment();
-            let known = context.site.stores.deployment(objects);
-            let known = known.filter(|known| config_hash(known) == config_hash(desired));
-            let running = objects.running().or(known.as_deref());
             let probe = Probe {
-                problem: readiness::rollout(running.unwrap_or(desired)),
+                problem: rollout_so_far(context, observed, objects),
                 ..Probe::default()
             };
             outcome::<S, _>(entry, objects, exposed.findings.clone(), probe)
@@ -134,6 +130,25 @@ pub(super) fn so_far<S: Service>(
         Err(unserved) => Outcome::unserved(unserved, S::common(entry).object_name().as_str(), observed),
     })
     .collect()
+}
+
+/// What pods lack until nothing new runs. Where a condition of this spec tells of them, pods with the configuration that is desired count, and an
+/// instance that starts none lacks nothing.
+fn rollout_so_far<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    objects: &Objects<Exposed>,
+) -> Option<Problem> {
+    let desired = objects.deployment();
+    if !observed.has_condition_of_generation() {
+        return readiness::rollout(objects.running().unwrap_or(desired));
+    }
+    if objects.is_service_only() || desired.spec.replicas == Some(0) {
+        return None;
+    }
+    let known = context.site.stores.deployment(objects);
+    let known = known.filter(|known| config_hash(known) == config_hash(desired));
+    readiness::rollout(objects.running().or(known.as_deref()).unwrap_or(desired))
 }
 
 /// Whether what runs the instances may be applied now: the labels of hosts have priority.

@@ -215,6 +215,12 @@ impl<'a> Observed<'a> {
         status.map(|status| &*status.conditions).unwrap_or_default()
     }
 
+    /// Whether the condition of this service tells of the present spec.
+    pub(super) fn has_condition_of_generation(&self) -> bool {
+        let condition = self.condition();
+        condition.is_some_and(|condition| condition.observed_generation == Some(self.generation()))
+    }
+
     /// This agent's condition.
     pub(super) fn condition(&self) -> Option<&'a Condition> {
         find(self.conditions(), self.identity.condition)

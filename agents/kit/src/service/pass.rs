@@ -46,17 +46,16 @@ pub(super) async fn write_and_warn<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
     status: Status,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let notable = status
         .finding
         .clone()
         .filter(|finding| ![PROGRESSING, AVAILABLE].contains(&finding.reason));
-    if write(context, observed, status).await?
-        && let Some(Finding { reason, message, .. }) = notable
-    {
+    let is_written = write(context, observed, status).await?;
+    if is_written && let Some(Finding { reason, message, .. }) = notable {
         let object = observed.object().object_ref(&());
         let reason = EventReason::Condition(reason);
         context.events.publish(&object, None, reason, &message).await;
     }
-    Ok(())
+    Ok(is_written)
 }

@@ -291,18 +291,20 @@ async fn report_exposed<S: Service>(
         return Ok(false);
     }
     let condition = observed.condition();
-    let is_of_this = condition.is_some_and(|condition| condition.observed_generation == Some(generation));
+    let is_of_this = observed.has_condition_of_generation();
     if is_of_this {
         next.endpoints = endpoints::with_new(observed.endpoints(), next.endpoints);
     }
-    if is_of_this && report::is_disproved(condition, outcomes) {
-        return write(context, observed, next).await;
+    // Which members there are does not change the pods of other services.
+    let follows_members = S::IDENTITY.reports_drained;
+    if is_of_this && follows_members && report::is_disproved(condition, outcomes) {
+        return write_and_warn(context, observed, next).await;
     }
     if is_of_this || report::is_unfounded(condition.is_some(), &mut next) {
         status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, next).await?;
         return Ok(true);
     }
-    write(context, observed, next).await
+    write_and_warn(context, observed, next).await
 }
 
 async fn report<S: Service>(

@@ -98,16 +98,15 @@ pub(super) fn status(
 /// Whether there is a condition for this generation that a status of failed calls does not contradict: it reports no refusal, and no failure of
 /// pods.
 pub(super) fn may_keep_condition(observed: &Observed<'_>, status: &Status) -> bool {
-    let condition = observed.condition();
     let is_progress = |finding: &Finding| finding.reason == PROGRESSING;
-    condition.is_some_and(|condition| condition.observed_generation == Some(observed.generation()))
-        && status.finding.as_ref().is_some_and(is_progress)
+    observed.has_condition_of_generation() && status.finding.as_ref().is_some_and(is_progress)
 }
 
-/// Whether a condition holds no longer: the instances worked, and now pods of one start anew. A call that fails tells nothing of pods.
+/// Whether a condition holds no longer: the instances worked, and now pods of one start anew. While a call fails for another one, that waits:
+/// most calls that fail succeed the next time.
 pub(super) fn is_disproved(condition: Option<&Condition>, outcomes: &[Outcome]) -> bool {
     let worked = condition.is_some_and(|condition| condition.status == "True");
-    worked && outcomes.iter().any(Outcome::is_rolling_out)
+    worked && !outcomes.iter().any(Outcome::is_failed) && outcomes.iter().any(Outcome::is_rolling_out)
 }
 
 /// Whether the condition of the spec before has to stay, since nobody has asked what runs yet whether it works by this spec. Without
@@ -327,7 +326,7 @@ mod tests {
             (Some(true), vec![applied("a", None, false), rollout()], true),
             (Some(true), vec![applied("a", None, false)], false),
             (Some(true), vec![failed()], false),
-            (Some(true), vec![rollout(), failed()], true),
+            (Some(true), vec![rollout(), failed()], false),
             (Some(false), vec![rollout()], false),
             (None, vec![rollout()], false),
         ] {

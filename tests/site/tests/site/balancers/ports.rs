@@ -28,6 +28,26 @@ fn nothing_was_written(stage: &Stage, scenario: &str, name: &str) {
 }
 
 #[test]
+fn a_conflict_beside_a_good_balancer_is_an_event_too() {
+    on_shared_site("port-beside", async |stage| {
+        let first = on_ports("port-beside", "a-first", 31_106, 31_106);
+        stage.create(&first).await;
+        stage.ready(&first).await;
+
+        let entries = [31_107, 31_106].map(|port| workers(port, port, &json!({})));
+        let second = cluster("port-beside", "b-second")
+            .role(Role::Worker, 0)
+            .with("/services/loadBalancerWorker", json!(entries));
+        stage.create(&second).await;
+        stage
+            .condition_is(&second, "LoadBalancerReady", "False", "PortConflict")
+            .await;
+        let owner = "31106 by Service port-beside/loadbalancer-worker-a-first";
+        stage.event(&second, "PortConflict", owner).await;
+    });
+}
+
+#[test]
 fn an_overlapping_port_range_is_refused_before_any_write() {
     on_shared_site("port-ranges", async |stage| {
         let first = on_ports("port-ranges", "a-first", 31_110, 31_114);
