@@ -78,8 +78,8 @@ impl Etcd {
         Self::start_as(group, members, Ipv4Addr::LOCALHOST, None, &[]).await
     }
 
-    /// The same for clients that reach this machine by another address, such as pods of a real node. Members never call fsync, of which people who
-    /// log in would cause hundreds a second: data survive a killed process, not a killed machine.
+    /// The same for clients that reach this machine by another address, such as pods of a real node. Members do not call fsync, since each login
+    /// writes several times: data survive a killed process, not a killed machine.
     ///
     /// # Errors
     /// When etcd is not built or does not become ready.

@@ -3,7 +3,8 @@
 use std::{
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
-    path::{Path, PathBuf},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
     time::Duration,
 };
 
@@ -68,15 +69,12 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     private(to).map_err(failed(to))
 }
 
-#[cfg(unix)]
 fn private(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-
     fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
 }
 
 /// Copies a file, and leaves holes where it has nothing.
-fn copy_file(from: &Path, to: &PathBuf) -> io::Result<()> {
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     let (mut from, mut to) = (File::open(from)?, File::create(to)?);
     let (mut block, nothing) = (vec![0; BLOCK], vec![0; BLOCK]);
     let mut length = 0;

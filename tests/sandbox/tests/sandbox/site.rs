@@ -159,7 +159,7 @@ async fn sites_start_with_the_objects_of_another() {
     let (second, third) = tokio::join!(start("second", 0), start("third", 2));
     drop(store);
 
-    // Each goes on by itself.
+    // They share no object from then on.
     for (site, name) in [(&second, "only-second"), (&third, "only-third")] {
         inventory::load(&site.client(), "metal", &inventory::fleet(6, 2))
             .await

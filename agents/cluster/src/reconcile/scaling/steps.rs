@@ -23,7 +23,7 @@ use crate::reconcile::{
 };
 
 /// Pause after which objects are read again. They are not watched: that would need the right to list those of every tenant.
-const IN_STEP: Duration = Duration::from_mins(1);
+const SYNCED: Duration = Duration::from_mins(1);
 /// The same while one does not follow its role. Most of what is awaited shows on a host, and brings about a pass by itself.
 const AWAITED: Duration = Duration::from_secs(10);
 
@@ -76,11 +76,7 @@ pub(in crate::reconcile) fn steps(cluster: &Cluster, holding: &Holding, acts: bo
     Steps {
         scales,
         finding: Some(finding(conditions::CLUSTER_API_SYNCED, reason, named(&messages))),
-        pause: Some(if reason == Reason::Synced {
-            IN_STEP
-        } else {
-            AWAITED
-        }),
+        pause: Some(if reason == Reason::Synced { SYNCED } else { AWAITED }),
     }
 }
 

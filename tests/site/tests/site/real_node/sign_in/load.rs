@@ -155,7 +155,7 @@ async fn run(
         free.try_send(number).unwrap();
     }
     let began = Instant::now();
-    // People who come do not wait for those before them: what is late is made up for.
+    // Logins that are late start at once, so that the average rate is kept.
     let mut pace = time::interval(Duration::from_secs(1) / per_second);
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut running = tokio::task::JoinSet::new();
