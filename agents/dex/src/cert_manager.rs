@@ -33,6 +33,7 @@ use crate::{
     certificates::{self, Names, SERVING, SERVING_LEFT, only_certificates},
     identity::MANAGER,
     inputs::refused,
+    issuer::Reached,
 };
 
 /// What the name of the Certificate, and of the Secret that cert-manager writes, ends with. No instance has a dot in its name.
@@ -82,7 +83,7 @@ impl<'a> Certificates<'a> {
         format!("{}{SUFFIX}", self.entry.service().object_name())
     }
 
-    /// Asks for a certificate with these names, and reads what was issued.
+    /// Asks for a certificate with the provider's names, and reads what was issued.
     ///
     /// # Errors
     /// [`Error::Refused`] as long as there is none that can be used: what runs is left as it is.
@@ -90,10 +91,10 @@ impl<'a> Certificates<'a> {
         &self,
         issuer: Issuer<'_>,
         service: &CoreService,
-        names: &Names,
+        reached: &Reached,
     ) -> Result<Issued, Error> {
         let owner = owner(service);
-        let status = self.apply(issuer, &owner, names).await?;
+        let status = self.apply(issuer, &owner, reached).await?;
         let secret = self.secrets.get_opt(&self.name()).await;
         let secret = secret.map_err(Error::kubernetes("read the Secret of cert-manager"))?;
         let not_ready = |why: &str| refused(self.entry, CERTIFICATE_NOT_READY, why);
@@ -109,7 +110,7 @@ impl<'a> Certificates<'a> {
         })?;
         let usable = certificates::usable(&certificate, SystemTime::now());
         usable.map_err(|why| not_ready(&format!("Secret {}: {why}: {status}", secret.name_any())))?;
-        let lacks = (!certificates::covers(&certificate, names)).then(|| {
+        let lacks = (!certificates::covers(&certificate, &reached.names)).then(|| {
             let message = format!("cert-manager has not issued it for all names yet: {status}");
             Problem::new(CERTIFICATE_NOT_READY, message)
         });
@@ -154,7 +155,7 @@ impl<'a> Certificates<'a> {
         &self,
         issuer: Issuer<'_>,
         owner: &OwnerReference,
-        names: &Names,
+        reached: &Reached,
     ) -> Result<String, Error> {
         let name = self.name();
         let found = self.objects.get_opt(&name).await;
@@ -163,7 +164,17 @@ impl<'a> Certificates<'a> {
             let why = format!("Certificate {name} was not made for this provider");
             return Err(refused(self.entry, NAME_CONFLICT, &why));
         }
-        let desired = self.desired(issuer, owner, names);
+        let mut names = reached.names.clone();
+        if reached.lacks_address {
+            // It may come back: a certificate without it would be issued for nothing.
+            names.extend(
+                found
+                    .as_ref()
+                    .map(|found| requested(&found.data))
+                    .unwrap_or_default(),
+            );
+        }
+        let desired = self.desired(issuer, owner, &names);
         if found.is_none() {
             self.make_secret(owner, &desired).await?;
         }
@@ -312,6 +323,17 @@ fn owner(service: &CoreService) -> OwnerReference {
         uid: service.uid().unwrap_or_default(),
         ..OwnerReference::default()
     }
+}
+
+/// The names that a Certificate asks for.
+fn requested(certificate: &Value) -> Names {
+    let mut names = Names::default();
+    for field in ["/spec/dnsNames", "/spec/ipAddresses"] {
+        let listed = certificate.pointer(field).and_then(Value::as_array);
+        let listed = listed.into_iter().flatten().filter_map(Value::as_str);
+        listed.for_each(|name| names.add(name));
+    }
+    names
 }
 
 /// The message of the condition `Ready`.

@@ -23,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 pub(crate) use self::inspect::{
     CERTIFICATES, covers, each, ends, has_certificate, only_certificates, usable,
 };
-use self::inspect::{has_key, is_authority, is_trusted};
+use self::inspect::{has_key, is_authority, is_trusted, names_of};
 
 /// How long a CA of the agent is valid.
 const AUTHORITY: Duration = Duration::from_hours(24 * 3650);
@@ -79,6 +79,17 @@ pub struct Stored {
     pub serving: Option<Serving>,
 }
 
+impl Stored {
+    /// The names of the provider's certificate; none without one.
+    #[must_use]
+    pub fn names(&self) -> Names {
+        let serving = self.serving.as_ref();
+        serving
+            .and_then(|serving| names_of(&serving.chain))
+            .unwrap_or_default()
+    }
+}
+
 /// Names under which a provider is reached.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Names {
@@ -95,6 +106,12 @@ impl Names {
             Ok(address) => self.addresses.insert(address),
             Err(_) => self.dns.insert(host.to_ascii_lowercase()),
         };
+    }
+
+    /// Adds all of these.
+    pub fn extend(&mut self, other: Self) {
+        self.dns.extend(other.dns);
+        self.addresses.extend(other.addresses);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whether providers answer as their issuers, directories take the account that searches, and tenants' API servers have the bindings of
 //! groups. Each is checked for itself, beside the reconciles and the other checks: one that does not answer delays none.
 
+mod places;
 mod refusals;
 mod target;
 #[cfg(test)]
@@ -18,7 +19,7 @@ use api::{
     conditions::{Reason, auth::ISSUER_UNREACHABLE},
 };
 use futures::{SinkExt as _, channel::mpsc};
-use kit::tenant::destinations::Destinations;
+use kit::{message::readable, tenant::destinations::Destinations};
 use kube::runtime::reflector::ObjectRef;
 use tokio::{
     sync::Notify,
@@ -26,6 +27,7 @@ use tokio::{
     time,
 };
 
+use self::places::Places;
 pub use self::{
     refusals::Refusals,
     target::{Provider, Target, check},
@@ -40,8 +42,6 @@ const CHECK: Duration = Duration::from_secs(10);
 const PACE: Duration = Duration::from_secs(1);
 /// Providers that are checked concurrently.
 const AT_ONCE: usize = 32;
-/// Providers of one namespace that are checked concurrently.
-const OF_NAMESPACE: usize = 4;
 /// A provider that no pass names for this time is not checked any longer.
 const LASTING: Duration = Duration::from_mins(2);
 
@@ -62,6 +62,9 @@ pub type Found = Result<(), (Reason, String)>;
 /// The SIPCluster that asks for a check, and the generation of its spec.
 pub type Asker = (ObjectRef<SIPCluster>, i64);
 
+/// Longest text of what a check has found, in bytes: some faults of TLS quote all of a certificate.
+const LONGEST: usize = 1024;
+
 /// What a pass would have checked, once the provider is applied.
 struct Proposed {
     asker: Asker,
@@ -73,6 +76,8 @@ struct Proposed {
 struct Checked {
     asker: Asker,
     target: Arc<Target>,
+    /// The generation of the spec that its provider was applied for last.
+    applied: Option<i64>,
     found: Option<Found>,
     /// Which directories have refused their account, and when they are asked again.
     refusals: Arc<Refusals>,
@@ -89,8 +94,9 @@ struct Providers {
 }
 
 impl Providers {
-    /// From now on this is checked, at once if it is not what was checked before; returns whether it is not.
-    fn check(&mut self, key: Key, asker: Asker, target: Arc<Target>) -> bool {
+    /// From now on this is checked, at once if it is not what was checked before; returns whether it is not. `applied`: its provider is
+    /// that of the asker's spec.
+    fn check(&mut self, key: Key, asker: Asker, target: Arc<Target>, applied: bool) -> bool {
         let now = Instant::now();
         let before = self.checked.remove(&key);
         let same = before.as_ref().is_some_and(|before| before.target == target);
@@ -98,15 +104,18 @@ impl Providers {
         let refusals = refusals.unwrap_or_default();
         refusals.keep(target.binds());
         // What was found of the issuer stays until the next result, so that a renewed certificate is no outage. It says nothing of what
-        // another spec asks for.
+        // another spec asks for: neither of its provider nor of its bindings.
+        let generation = asker.1;
+        let was_applied = before.as_ref().and_then(|before| before.applied);
         let kept = before.filter(|before| {
-            let (_, generation) = before.asker;
-            before.target.issuer() == target.issuer() && (same || generation == asker.1)
+            let of_this_spec = before.asker.1 == generation && (!applied || was_applied == Some(generation));
+            before.target.issuer() == target.issuer() && (same || of_this_spec)
         });
         let due = kept.as_ref().filter(|_| same).map_or(now, |before| before.due);
         let checked = Checked {
             asker,
             target,
+            applied: if applied { Some(generation) } else { was_applied },
             found: kept.and_then(|before| before.found),
             refusals,
             named: now,
@@ -126,35 +135,6 @@ pub struct Checks {
 
 type Running = HashMap<Id, (Key, Arc<Target>)>;
 
-/// How many checks are under way, of each namespace and of each cluster.
-#[derive(Default)]
-struct Places {
-    of_namespace: BTreeMap<String, usize>,
-    of_cluster: BTreeMap<String, usize>,
-}
-
-impl Places {
-    fn take(&mut self, key: &Key) {
-        *self.of_namespace.entry(key.namespace.clone()).or_default() += 1;
-        *self.of_cluster.entry(key.uid.clone()).or_default() += 1;
-    }
-
-    /// Of the namespace, then of the cluster.
-    fn taken(&self, key: &Key) -> (usize, usize) {
-        let of_namespace = self.of_namespace.get(&key.namespace);
-        let of_cluster = self.of_cluster.get(&key.uid);
-        (
-            of_namespace.copied().unwrap_or_default(),
-            of_cluster.copied().unwrap_or_default(),
-        )
-    }
-
-    fn has_for(&self, key: &Key) -> bool {
-        let (of_namespace, _) = self.taken(key);
-        of_namespace < OF_NAMESPACE
-    }
-}
-
 impl Checks {
     /// A pass is about to apply a provider. Nothing is checked before [`Self::confirm`].
     pub fn propose(&self, key: Key, asker: Asker, target: Target) {
@@ -172,23 +152,38 @@ impl Checks {
         let Some(Proposed { asker, target, at: _ }) = providers.proposed.remove(key) else {
             return;
         };
-        if providers.check(key.clone(), asker, target) {
+        if providers.check(key.clone(), asker, target, true) {
             self.changed.notify_one();
         }
     }
 
     /// The bindings of an entry are reconciled from now on, also where its provider fails in this pass: no fault of the provider keeps a right that
-    /// the spec no longer gives. A provider that runs is checked as before.
-    pub fn bind(&self, key: Key, asker: Asker, tenant: Tenant) {
+    /// the spec no longer gives. A provider that runs is checked as before. `None`: the entry has no kubeconfig that can be used, and what an
+    /// earlier one gave access to is left alone.
+    pub fn bind(&self, key: Key, asker: Asker, tenant: Option<Tenant>) {
         let mut providers = self.providers();
         let before = providers.checked.get(&key);
         let target = Target {
             provider: before.and_then(|before| before.target.provider.clone()),
-            tenant: Some(tenant),
+            tenant,
         };
-        if providers.check(key, asker, Arc::new(target)) {
+        if target.provider.is_none() && target.tenant.is_none() {
+            providers.checked.remove(&key);
+        } else if providers.check(key, asker, Arc::new(target), false) {
             self.changed.notify_one();
         }
+    }
+
+    /// Forgets what is known of other entries of a cluster than these: an entry that was renamed before anything was made for it leaves no
+    /// object by which it would be found.
+    pub fn keep(&self, namespace: &str, uid: &str, names: &BTreeSet<&str>) {
+        let stays = |key: &Key| {
+            let is_of_cluster = key.namespace == namespace && key.uid == uid;
+            !is_of_cluster || names.contains(key.name.as_str())
+        };
+        let mut providers = self.providers();
+        providers.proposed.retain(|key, _| stays(key));
+        providers.checked.retain(|key, _| stays(key));
     }
 
     /// What the last check of a provider has found; `None`: it was not checked yet.
@@ -308,7 +303,7 @@ impl Checks {
             return None;
         }
         checked.due = Instant::now() + PAUSE;
-        let found = Some(found);
+        let found = Some(found.map_err(|(reason, why)| (reason, readable(&why, LONGEST))));
         if checked.found == found {
             return None;
         }

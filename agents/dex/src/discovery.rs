@@ -6,7 +6,6 @@ use api::HttpsUrl;
 use kit::tenant::{destinations::Destinations, page::First};
 use rustls::ClientConfig;
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::https;
 
@@ -34,6 +33,12 @@ pub enum Error {
     OtherIssuer(String),
 }
 
+/// What is read of a discovery document, which may be any server's.
+#[derive(Deserialize)]
+struct Document {
+    issuer: String,
+}
+
 /// Gets the discovery document and compares its issuer.
 ///
 /// # Errors
@@ -46,13 +51,9 @@ pub async fn check(
 ) -> Result<(), Error> {
     let target = format!("{}{DOCUMENT}", issuer.path());
     let answer = https::get(issuer, &target, None, tls, at, destinations).await?;
-    let document: Option<Value> = serde_json::from_str(&answer.body).ok();
-    let named = document
-        .as_ref()
-        .and_then(|document| document.get("issuer")?.as_str());
-    match named {
-        Some(named) if answer.status.is_success() && named == issuer.as_str() => Ok(()),
-        Some(named) if answer.status.is_success() => {
+    match serde_json::from_str(&answer.body) {
+        Ok(Document { issuer: named }) if answer.status.is_success() && named == issuer.as_str() => Ok(()),
+        Ok(Document { issuer: named }) if answer.status.is_success() => {
             // The text is that of another server.
             let shown: String = named.chars().filter(|c| !c.is_control()).take(80).collect();
             Err(Error::OtherIssuer(shown))

@@ -19,6 +19,8 @@ pub(crate) struct Reached {
     pub(crate) at: Option<SocketAddr>,
     /// Names for its certificate.
     pub(crate) names: Names,
+    /// Whether an address may be missing in them for a while: somebody has deleted the Service, or its load balancer has no address.
+    pub(crate) lacks_address: bool,
 }
 
 /// By the entry, and by the Service as the API server has it.
@@ -72,6 +74,7 @@ pub(crate) fn reached(
     Ok(Reached {
         issuer,
         at: at.map(|(address, port): (IpAddr, u16)| SocketAddr::new(address, port)),
+        lacks_address: service.is_none() || (by_load_balancer && given.is_none()),
         names,
     })
 }
@@ -112,6 +115,30 @@ mod tests {
         .unwrap();
         let cluster = Cluster::parse(&object).unwrap();
         reached(&cluster.auth()[0], "tenants", service)
+    }
+
+    #[test]
+    fn an_address_that_may_come_back_is_missed() {
+        let service = |ingress: Value| -> CoreService {
+            serde_json::from_value(json!({
+                "spec": {"clusterIP": "10.96.0.7"}, "status": {"loadBalancer": {"ingress": ingress}},
+            }))
+            .unwrap()
+        };
+        let (without, with) = (service(json!([])), service(json!([{"ip": "198.51.100.7"}])));
+        let port = json!({"hostname": "sso", "nodePort": 30_556});
+        let balanced =
+            json!({"hostname": "sso", "override": {"service": {"spec": {"type": "LoadBalancer"}}}});
+        for (fields, service, expected) in [
+            (&port, None, true),
+            (&port, Some(&without), false),
+            (&balanced, None, true),
+            (&balanced, Some(&without), true),
+            (&balanced, Some(&with), false),
+        ] {
+            let reached = reached_by(fields, service).unwrap();
+            assert_eq!(reached.lacks_address, expected, "{fields}");
+        }
     }
 
     #[test]

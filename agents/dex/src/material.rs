@@ -217,7 +217,7 @@ impl<'a> Sources<'a> {
             return Ok(Certificate::default());
         };
         let certificates = Certificates::new(self.client, cluster, entry);
-        let Issued { certificate, lacks } = certificates.issued(issuer, service, &reached.names).await?;
+        let Issued { certificate, lacks } = certificates.issued(issuer, service, reached).await?;
         problems.extend(lacks);
         Ok(certificate)
     }
@@ -244,7 +244,12 @@ fn made(
     reached: &Reached,
 ) -> Result<Certificate, Error> {
     let kept = std::mem::take(&mut keys.certificates);
-    let made = certificates::renewed(kept, given, &reached.names, SystemTime::now());
+    let mut names = reached.names.clone();
+    if reached.lacks_address {
+        // It may come back: a certificate without it would start other pods twice.
+        names.extend(kept.names());
+    }
+    let made = certificates::renewed(kept, given, &names, SystemTime::now());
     let (certificates, certificate) =
         made.map_err(|error| refused(entry, CERTIFICATE_INVALID, &error.to_string()))?;
     keys.certificates = certificates;

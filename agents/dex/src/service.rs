@@ -26,6 +26,7 @@ use crate::{
     published_endpoint,
     storage::Store,
     sweep,
+    tenant::Tenant,
 };
 
 /// No watch shows the Secrets that an entry names, so they are read again after this time.
@@ -57,6 +58,15 @@ impl Providers {
             checks: Checks::default(),
             places: OfNamespaces::new(READ_AT_ONCE),
         }
+    }
+
+    /// From now on the bindings of an entry are reconciled by this kubeconfig, and those of no entry that the cluster had before.
+    fn bind(&self, cluster: &Cluster, key: Key, asker: Asker, tenant: Option<&Result<Tenant, Problem>>) {
+        let entries = cluster.auth().iter();
+        let names = entries.map(|entry| entry.service().object_name().as_str());
+        self.checks.keep(&key.namespace, &key.uid, &names.collect());
+        let tenant = tenant.and_then(|tenant| tenant.as_ref().ok());
+        self.checks.bind(key, asker, tenant.cloned());
     }
 
     fn sources(&self) -> Sources<'_> {
@@ -130,9 +140,7 @@ impl Service for Providers {
         let asker = asker(scope.observed);
         let kept = sources.read_kept(scope.cluster, entry).await?;
         let tenant = sources.tenant(scope.cluster, entry).await?;
-        if let Some(Ok(tenant)) = &tenant {
-            self.checks.bind(key.clone(), asker.clone(), tenant.clone());
-        }
+        self.bind(scope.cluster, key.clone(), asker.clone(), tenant.as_ref());
         let material = sources.prepare(scope, entry, kept, tenant).await?;
         if let Some(target) = material.target(scope.cluster, entry) {
             self.checks.propose(key, asker, target);
@@ -153,10 +161,9 @@ impl Service for Providers {
             Err(Error::Refused(_)) | Ok(_) => {}
             Err(error) => return Err(error),
         }
-        if let Some(Ok(tenant)) = sources.tenant(cluster, entry).await? {
-            let key = key(cluster, entry.service().object_name().as_str());
-            self.checks.bind(key, asker(observed), tenant);
-        }
+        let tenant = sources.tenant(cluster, entry).await?;
+        let key = key(cluster, entry.service().object_name().as_str());
+        self.bind(cluster, key, asker(observed), tenant.as_ref());
         Ok(())
     }
 

@@ -58,13 +58,15 @@ async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
     let unused = parts
         .into_iter()
         .filter(|part| !in_use.contains(part) && !is_undecided(&clusters, &part.uid));
-    let mut ended = Vec::new();
-    for part in unused {
-        if !has_keys(client, &clusters, &part).await {
-            ended.push(part);
+    let clusters = &clusters;
+    // Removals take long if the storage is slow: somebody may have asked for that provider again.
+    remove(unused, |part| async move {
+        if has_keys(client, clusters, &part).await {
+            return Ok(false);
         }
-    }
-    remove(ended.into_iter(), |part| store.remove(part)).await;
+        store.remove(part).await.map(|()| true)
+    })
+    .await;
     Ok(())
 }
 
@@ -85,15 +87,16 @@ async fn has_keys(client: &Client, clusters: &[SIPCluster], Part { uid, name }: 
     })
 }
 
-/// Removes parts, each whether or not the others could be.
+/// Removes parts one after the other, each whether or not the others could be. `by` answers whether it has removed one.
 async fn remove<Removing>(parts: impl Iterator<Item = Part>, by: impl Fn(Part) -> Removing)
 where
-    Removing: Future<Output = Result<(), storage::Error>>,
+    Removing: Future<Output = Result<bool, storage::Error>>,
 {
     for part in parts {
         let Part { uid, name } = part.clone();
         match by(part).await {
-            Ok(()) => tracing::info!(uid, name, "removed what a deleted identity provider had stored"),
+            Ok(false) => {}
+            Ok(true) => tracing::info!(uid, name, "removed what a deleted identity provider had stored"),
             Err(error) => {
                 let error = runtime::error_chain::chain(&error);
                 tracing::warn!(
@@ -201,7 +204,7 @@ mod tests {
                     within: Duration::from_secs(5),
                 })
             } else {
-                Ok(())
+                Ok(true)
             })
         })
         .await;

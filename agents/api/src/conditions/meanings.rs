@@ -268,7 +268,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     yes(
         Reason::StaticPasswords,
-        "All entries are as specified, and there are users with a password of their own, whom no directory knows.",
+        "All entries are as specified. `staticPasswords` is set, so users of its Secret can log in too.",
     ),
     no(
         Reason::Progressing,
@@ -280,8 +280,8 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::SecretMissing,
-        "A Secret that the entry names does not exist or lacks a key. What runs is left as it is; only the users of `staticPasswords` are \
-         removed from the provider.",
+        "A Secret that the entry names does not exist or lacks a key (a `caSecret` without `tls.crt` or `tls.key` has the reason \
+         `CertificateInvalid`). What runs is left as it is; only the users of `staticPasswords` are removed from the provider.",
     ),
     stalls(
         Reason::SecretInvalid,
@@ -317,15 +317,16 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::IssuerUnreachable,
-        "The agent cannot fetch the discovery document from the published address with the published CA, or the document names another issuer.",
+        "The agent cannot fetch the discovery document from the published address with the published CA, the agent may not connect to that address, or the document names another issuer.",
     ),
     no(
         Reason::DirectoryUnreachable,
-        "A directory does not answer, or its certificate is not from the CA that the entry names.",
+        "A directory does not answer, answers that it is busy or fails, has a certificate that is not from the CA that the entry names, or \
+         has an address to which the agent may not connect.",
     ),
     no(
         Reason::DirectoryRefusesBind,
-        "A directory refuses name or password of the account that searches.",
+        "A directory refuses the bind as `bindDN`; the message has its result code.",
     ),
     no(
         Reason::KubeconfigMissing,
@@ -338,11 +339,13 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::TenantUnreachable,
-        "The tenant's API server does not answer, so the bindings of groups are not applied. The provider runs.",
+        "The tenant's API server does not answer, or the agent may not connect to its address, so the bindings of groups are not applied. \
+         The provider runs.",
     ),
     no(
         Reason::TenantRefuses,
-        "The tenant's API server refuses a binding of a group; the message names it. The others are applied, and the provider runs.",
+        "The tenant's API server refuses a call: the credentials of the kubeconfig, the list of bindings, or one binding (then the others are \
+         applied). The message states which. The provider runs.",
     ),
     stalls(
         Reason::PortConflict,

@@ -17,7 +17,7 @@ pub struct AuthSpec {
     /// their index in the list, or the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Container image with Dex.
+    /// Required. Container image with Dex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// nodeSelector of the pods: nodes of the site's cluster that run them have all these labels.
@@ -60,7 +60,7 @@ pub struct AuthSpec {
     /// `caSecret`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_issuer: Option<String>,
-    /// DNS name under which users reach the provider. Default: `clusterIP`.
+    /// DNS name under which users reach the provider. Default: `clusterIP`, or else the address of the Service's load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
     /// URL that tokens name as their issuer. Default: `https://HOST:PORT/dex` with the hostname and the port of the provider.
@@ -106,7 +106,7 @@ pub struct SecretKeySpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectorSpec {
-    /// Unique id of the connector: at most 63 lowercase letters, digits and '-'. An upstream provider redirects users to `ISSUER/callback`,
+    /// Required. Unique id of the connector: at most 63 lowercase letters, digits and '-'. An upstream provider redirects users to `ISSUER/callback`,
     /// whatever the id is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
@@ -131,7 +131,7 @@ pub struct ConnectorSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LdapSpec {
-    /// Host, and port if it is not 636 (389 with `startTLS`), such as `ldap.example.org:636`.
+    /// Required. Host, and port if it is not 636 (389 with `startTLS`), such as `ldap.example.org:636`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// Whether the connection begins without TLS and is then upgraded. Default: false. Nothing is sent in plain text.
@@ -143,16 +143,16 @@ pub struct LdapSpec {
     /// Name of the account that searches. Default: anonymous.
     #[serde(default, rename = "bindDN", skip_serializing_if = "Option::is_none")]
     pub bind_dn: Option<String>,
-    /// Key of a Secret with its password.
+    /// Key of a Secret with its password. Required with `bindDN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind_password: Option<SecretKeySpec>,
     /// What the login page asks for. Default: `Username`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username_prompt: Option<String>,
-    /// How a person is found.
+    /// Required. How a person is found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_search: Option<UserSearchSpec>,
-    /// How a person's groups are found. Without it nobody has groups.
+    /// How a person's groups are found. Default: nobody has groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_search: Option<GroupSearchSpec>,
 }
@@ -161,7 +161,7 @@ pub struct LdapSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserSearchSpec {
-    /// Entry below which people are.
+    /// Required. Entry below which people are.
     #[serde(default, rename = "baseDN", skip_serializing_if = "Option::is_none")]
     pub base_dn: Option<String>,
     /// Filter that every person matches, such as `(objectClass=person)`.
@@ -170,7 +170,7 @@ pub struct UserSearchSpec {
     /// `sub`, the whole subtree, or `one`, one level. Default: `sub`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Attribute that has what people type as their name, such as `uid`.
+    /// Required. Attribute that has what people type as their name, such as `uid`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
     /// Attribute that identifies a person for good. Default: `uid`.
@@ -188,7 +188,7 @@ pub struct UserSearchSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupSearchSpec {
-    /// Entry below which groups are.
+    /// Required. Entry below which groups are.
     #[serde(default, rename = "baseDN", skip_serializing_if = "Option::is_none")]
     pub base_dn: Option<String>,
     /// Filter that every group matches, such as `(objectClass=groupOfNames)`.
@@ -212,13 +212,13 @@ pub struct GroupSearchSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpstreamOidcSpec {
-    /// Its issuer URL.
+    /// Required. Its issuer URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// Id of the client.
+    /// Required. Id of the client.
     #[serde(default, rename = "clientID", skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
-    /// Key of a Secret with the client's secret.
+    /// Required. Key of a Secret with the client's secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<SecretKeySpec>,
     /// Scopes besides `openid`. Default: `profile` and `email`.
@@ -230,16 +230,16 @@ pub struct UpstreamOidcSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GithubSpec {
-    /// Id of the application.
+    /// Required. Id of the application.
     #[serde(default, rename = "clientID", skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
-    /// Key of a Secret with the application's secret.
+    /// Required. Key of a Secret with the application's secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<SecretKeySpec>,
     /// DNS name of a GitHub Enterprise server. Default: github.com.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
-    /// Organizations whose members may log in. At least one: everybody has a GitHub account.
+    /// Required. Organizations whose members may log in, at least one: everybody has a GitHub account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orgs: Option<Vec<GithubOrgSpec>>,
 }
@@ -248,7 +248,7 @@ pub struct GithubSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GithubOrgSpec {
-    /// Name of the organization.
+    /// Required. Name of the organization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Teams whose members may log in. Default: every member of the organization.
@@ -260,7 +260,7 @@ pub struct GithubOrgSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OidcClientSpec {
-    /// Its client id, which tokens name as their audience.
+    /// Required. Its client id, which tokens name as their audience.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// As people see it. Default: its id.
@@ -269,7 +269,7 @@ pub struct OidcClientSpec {
     /// Key of a Secret with the client's secret. Without it the client is public, as programs on people's machines are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretKeySpec>,
-    /// Addresses that people may be returned to with a code. Default of a public client: `http://localhost:8000` and
+    /// Addresses that people may be returned to with a code. Required with `secret`. Default of a public client: `http://localhost:8000` and
     /// `http://localhost:18000`, where kubelogin listens.
     #[serde(default, rename = "redirectURIs", skip_serializing_if = "Option::is_none")]
     pub redirect_uris: Option<Vec<String>>,
@@ -291,7 +291,7 @@ pub struct ExpirySpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupSpec {
-    /// Name of the group, as the connector reports it.
+    /// Required. Name of the group, as the connector reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Name of a `ClusterRole` of the tenant cluster.

@@ -1,7 +1,6 @@
 //! What a certificate states. Pure.
 
 use std::{
-    collections::BTreeSet,
     net::IpAddr,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -80,30 +79,31 @@ pub(super) fn is_trusted(certificate: &Certificate, now: SystemTime) -> Result<(
 
 /// Whether a certificate has all these names.
 pub(crate) fn covers(certificate: &Certificate, names: &Names) -> bool {
-    let Ok(der) = CertificateDer::from_pem_slice(certificate.chain.as_bytes()) else {
-        return false;
-    };
-    let Ok((_, parsed)) = parse_x509_certificate(&der) else {
-        return false;
-    };
-    let Ok(Some(alternatives)) = parsed.subject_alternative_name() else {
-        return false;
-    };
-    let (mut dns, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+    names_of(&certificate.chain).is_some_and(|Names { dns, addresses }| {
+        names.dns.is_subset(&dns) && names.addresses.is_subset(&addresses)
+    })
+}
+
+/// The names of the first certificate of a text.
+pub(super) fn names_of(chain: &str) -> Option<Names> {
+    let der = CertificateDer::from_pem_slice(chain.as_bytes()).ok()?;
+    let (_, parsed) = parse_x509_certificate(&der).ok()?;
+    let alternatives = parsed.subject_alternative_name().ok()??;
+    let mut names = Names::default();
     for name in &alternatives.value.general_names {
         match name {
             GeneralName::DNSName(name) => {
-                dns.insert(name.to_ascii_lowercase());
+                names.dns.insert(name.to_ascii_lowercase());
             }
             GeneralName::IPAddress(bytes) => {
                 let four = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
                 let six = <[u8; 16]>::try_from(*bytes).map(IpAddr::from);
-                addresses.extend(four.or(six).ok());
+                names.addresses.extend(four.or(six).ok());
             }
             _ => {}
         }
     }
-    names.dns.is_subset(&dns) && names.addresses.is_subset(&addresses)
+    Some(names)
 }
 
 /// The certificates of a text and nothing else of it, since they are published: files with a certificate often have its key too. `None`:

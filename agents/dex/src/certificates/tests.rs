@@ -26,6 +26,24 @@ fn nothing_is_made_anew_without_a_reason() {
 }
 
 #[test]
+fn a_certificate_stays_while_an_address_is_missing() {
+    let now = SystemTime::now();
+    let mut whole = names("sso.example.org");
+    whole.add("192.0.2.1");
+    let (stored, first) = renewed(Stored::default(), None, &whole, now).unwrap();
+    assert!(Stored::default().names() == Names::default() && stored.names() == whole);
+    let mut lacking = names("sso.example.org");
+    lacking.extend(stored.names());
+    let (stored, kept) = renewed(stored, None, &lacking, now).unwrap();
+    assert!(kept == first);
+    // Another address is in the next one, and the former is not.
+    let mut other = names("sso.example.org");
+    other.add("192.0.2.2");
+    let (stored, next) = renewed(stored, None, &other, now).unwrap();
+    assert!(next.chain != first.chain && stored.names() == other);
+}
+
+#[test]
 fn the_next_authority_is_trusted_before_it_issues() {
     let mut now = SystemTime::now();
     let host = names("sso.example.org");

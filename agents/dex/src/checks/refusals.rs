@@ -23,6 +23,14 @@ struct Refused {
     due: Instant,
 }
 
+impl Refused {
+    /// The next pause begins, which is longer than the last.
+    fn pause_from(&mut self, now: Instant) {
+        self.pause = (self.pause * 2).min(LONGEST);
+        self.due = now + self.pause;
+    }
+}
+
 /// The binds of one provider that were refused.
 #[derive(Default)]
 pub struct Refusals(Mutex<Vec<Refused>>);
@@ -60,18 +68,23 @@ impl Refusals {
             Ok(()) => {
                 before.map(|before| all.swap_remove(before));
             }
-            // Nobody has looked at the account.
-            Err(Error::Unreachable { .. }) => {}
+            // Nobody has checked the account. But of one that was refused before that is not certain: directories answer refusals late, or
+            // not at all, after some of them.
+            Err(Error::Unreachable { .. }) => {
+                if let Some(refused) = before.and_then(|before| all.get_mut(before)) {
+                    refused.pause_from(now);
+                }
+            }
             Err(error @ Error::Refused { .. }) => {
                 let before = before.map(|before| all.swap_remove(before));
-                let pause = before.map_or(PAUSE, |before| before.pause) * 2;
-                let pause = pause.min(LONGEST);
-                all.push(Refused {
+                let mut refused = Refused {
                     bind: bind.clone(),
                     error: error.clone(),
-                    pause,
-                    due: now + pause,
-                });
+                    pause: before.map_or(PAUSE, |before| before.pause),
+                    due: now,
+                };
+                refused.pause_from(now);
+                all.push(refused);
             }
         }
     }
@@ -123,16 +136,31 @@ mod tests {
         assert!(refusals.held(&bind, Instant::now()).is_none());
     }
 
+    fn unreachable() -> Result<(), Error> {
+        Err(Error::Unreachable {
+            address: "ldap:636".to_owned(),
+            reason: "no answer within 5 s".to_owned(),
+        })
+    }
+
+    #[test]
+    fn a_refusal_that_comes_too_late_makes_pauses_too() {
+        let refusals = Refusals::default();
+        let bind = Bind::with_password("wrong");
+        refusals.record(&bind, &refused(), Instant::now());
+        // After 20, 60, 140, 300 and 620 s, and then every 10 minutes.
+        assert_eq!(
+            binds(&refusals, &bind, &unreachable(), Duration::from_hours(1)),
+            9
+        );
+    }
+
     #[test]
     fn nothing_but_a_refusal_makes_pauses() {
         let refusals = Refusals::default();
         let bind = Bind::with_password("right");
         let minute = Duration::from_mins(1);
-        let unreachable = Err(Error::Unreachable {
-            address: "ldap:636".to_owned(),
-            reason: "connection refused".to_owned(),
-        });
-        for found in [Ok(()), unreachable] {
+        for found in [Ok(()), unreachable()] {
             assert_eq!(binds(&refusals, &bind, &found, minute), 6, "{found:?}");
         }
         // An account that is accepted again begins anew.

@@ -2,7 +2,7 @@ use api::HttpsUrl;
 use futures::StreamExt as _;
 use render::dex::GroupBindings;
 
-use super::*;
+use super::{places::OF_NAMESPACE, *};
 use crate::{directory::Bind, storage::Part};
 
 fn key(namespace: &str, name: &str) -> Key {
@@ -122,7 +122,7 @@ fn bindings_do_not_wait_for_a_provider_to_be_prepared() {
     let (new, old) = (key("tenants", "new"), key("tenants", "old"));
     let bind = |key: &Key| {
         let cluster = ObjectRef::new(&key.name).within(&key.namespace);
-        checks.bind(key.clone(), (cluster, 1), tenant());
+        checks.bind(key.clone(), (cluster, 1), Some(tenant()));
     };
     applied(&checks, &old, target("sso", "CA"));
     let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
@@ -245,4 +245,91 @@ fn what_was_found_says_nothing_of_another_spec() {
     // A Secret is another.
     assert_eq!(changed(2, target("sso", "next CA")), Some(Ok(())));
     assert_eq!(changed(3, bound(GroupBindings::default())), None);
+}
+
+#[test]
+fn what_was_found_says_nothing_of_a_provider_to_come() {
+    let checks = Checks::default();
+    let key = key("tenants", "shop");
+    let asker = |generation| (ObjectRef::new(&key.name).within(&key.namespace), generation);
+    let tenant = |selector: &str| {
+        let bindings = GroupBindings {
+            selector: selector.to_owned(),
+            ..GroupBindings::default()
+        };
+        Tenant::new(b"{}".to_vec(), bindings)
+    };
+    let provider = |password: &str, tenant: Tenant| {
+        let mut target = target("sso", "CA");
+        target.provider.as_mut().unwrap().binds = vec![Bind::with_password(password)];
+        target.tenant = Some(tenant);
+        target
+    };
+    let is_checked = || {
+        let (_, target) = checks.due(Instant::now(), &Running::new()).remove(0);
+        checks.store(&key, &target, Ok(()));
+    };
+    // A pass reconciles the bindings before its provider is applied.
+    let passes = |generation: i64, password: &str, selector: &str, meanwhile: &dyn Fn()| {
+        checks.bind(key.clone(), asker(generation), Some(tenant(selector)));
+        checks.propose(
+            key.clone(),
+            asker(generation),
+            provider(password, tenant(selector)),
+        );
+        meanwhile();
+        checks.confirm(&key);
+        checks.found(&key)
+    };
+    assert_eq!(passes(1, "first", "a", &|| {}), None);
+    is_checked();
+    assert_eq!(passes(1, "first", "a", &|| {}), Some(Ok(())));
+    // Another bind of the directory, then other groups, then both, of which the old provider is checked meanwhile.
+    assert_eq!(passes(2, "second", "a", &|| {}), None);
+    is_checked();
+    assert_eq!(passes(3, "second", "b", &|| {}), None);
+    is_checked();
+    assert_eq!(passes(4, "third", "c", &is_checked), None);
+    is_checked();
+    // A renewed certificate is of the same spec.
+    assert_eq!(passes(4, "third", "c", &|| {}), Some(Ok(())));
+}
+
+#[test]
+fn an_earlier_kubeconfig_and_name_are_not_used_any_more() {
+    let checks = Checks::default();
+    let (shop, bank) = (key("tenants", "shop"), key("tenants", "bank"));
+    let asker = || (ObjectRef::new("shop").within("tenants"), 1);
+    let tenant = || Some(Tenant::new(b"{}".to_vec(), GroupBindings::default()));
+    let due = || checks.due(Instant::now(), &Running::new());
+    checks.bind(shop.clone(), asker(), tenant());
+    checks.bind(shop.clone(), asker(), None);
+    assert!(due().is_empty());
+    // The provider is checked on.
+    applied(&checks, &bank, target("sso", "CA"));
+    checks.bind(bank.clone(), asker(), tenant());
+    checks.bind(bank.clone(), asker(), None);
+    let (_, checked) = due().remove(0);
+    assert!(checked.provider.is_some() && checked.tenant.is_none());
+    // An entry is renamed of which nothing was made.
+    checks.bind(shop.clone(), asker(), tenant());
+    checks.keep("tenants", &shop.uid, &["renamed"].into());
+    let left: Vec<Key> = due().into_iter().map(|(key, _)| key).collect();
+    assert_eq!(left, [bank]);
+}
+
+#[test]
+fn a_long_fault_is_truncated() {
+    let checks = Checks::default();
+    let key = key("tenants", "shop");
+    applied(&checks, &key, target("sso", "CA"));
+    let (_, target) = checks.due(Instant::now(), &Running::new()).remove(0);
+    let quoted = "certificate valid for ".to_owned() + &"a.example.org, ".repeat(20_000);
+    checks.store(&key, &target, Err((ISSUER_UNREACHABLE, quoted)));
+    let (_, why) = checks.found(&key).unwrap().unwrap_err();
+    assert!(
+        why.starts_with("certificate valid for a.") && why.len() <= LONGEST,
+        "{}",
+        why.len()
+    );
 }

@@ -26,6 +26,10 @@ use crate::conditions::Finding;
 /// How long the scheduler may take for the members until the last ones are used.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Pause between two passes over a spec that waits. What a service does beside its passes (it revokes, for instance) it does for as long as
+/// they name an entry.
+const REPEAT: Duration = Duration::from_secs(30);
+
 /// The members that a cluster holds, as [`members`] answers them.
 pub(super) async fn members_or_last<S: Service>(
     context: &Context<S>,
@@ -149,7 +153,8 @@ pub(super) async fn restrict<S: Service>(
     });
     let pass = keep(context, observed, &left(observed, &staying, &pruned), finding).await?;
     let refused = pass.refused || !pruned.refused.is_empty() || !is_revoked;
-    pruned.end(Pass { refused, ..pass })
+    let requeue = pass.requeue.or((!entries.is_empty()).then_some(REPEAT));
+    pruned.end(Pass { requeue, refused })
 }
 
 /// These instances stay; hosts that leave are released where no instance runs. `None`: nothing new is found of them.

@@ -214,7 +214,11 @@ fn raw(key: &SecretKey, text: &str) -> Result<Raw, BadSecret> {
             "its type must be a connector of Dex that asks for a password or another provider",
         ));
     }
-    if config.get("insecureSkipSignatureValidation") == Some(&Value::Bool(true)) {
+    // Go reads names of fields without regard to case.
+    let skips = |(name, value): (&String, &Value)| {
+        folded(name) == "insecureskipsignaturevalidation" && *value == Value::Bool(true)
+    };
+    if config.iter().any(skips) {
         return Err(bad(
             "must not set insecureSkipSignatureValidation: everybody could log in as anybody",
         ));
@@ -228,6 +232,11 @@ fn raw(key: &SecretKey, text: &str) -> Result<Raw, BadSecret> {
         ));
     }
     Ok(Raw { kind, config })
+}
+
+/// A name as Go compares names of fields: two characters of other alphabets are `s` and `k` in another case.
+fn folded(name: &str) -> String {
+    name.to_uppercase().to_lowercase()
 }
 
 /// Whether there is a `$` where some releases expand variables and others do not: 2.13 everywhere, later ones in texts and lists of texts.
@@ -311,6 +320,12 @@ mod tests {
             (r#"{"a": [["b"]]}"#, true),
             (r#"{"insecureSkipSignatureValidation": false}"#, true),
             (r#"{"insecureSkipSignatureValidation": true}"#, false),
+            (r#"{"InsecureSkipSignatureValidation": true}"#, false),
+            (r#"{"in\u017fecureS\u212aipSignatureValidation": true}"#, false),
+            (
+                r#"{"insecureSkipSignatureValidation": false, "INSECURESKIPSIGNATUREVALIDATION": true}"#,
+                false,
+            ),
             (r#"{"$HOME": "a"}"#, false),
             (r#"{"a": {"b$": 1}}"#, false),
             (r#"{"a": [{"b$": 1}]}"#, false),

@@ -249,7 +249,12 @@ fn is_item(text: &str) -> bool {
     let Some((described, value)) = text.split_once('=') else {
         return false;
     };
-    let described = described.strip_suffix(['~', '<', '>']).unwrap_or(described);
+    // A rule stands between `:` and `:=`, which has no other operator.
+    let compared = described.strip_suffix(['~', '<', '>']);
+    if described.contains(':') && (compared.is_some() || !described.ends_with(':')) {
+        return false;
+    }
+    let described = compared.unwrap_or(described);
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-.;:_".contains(&byte);
     let is_described =
         described.bytes().all(allowed) && described.contains(|c: char| c.is_ascii_alphanumeric());
@@ -340,6 +345,11 @@ mod tests {
             "(a=b(c)d)",
             "(a b=c)",
             "(:=b)",
+            // A rule is followed by `:=`.
+            "(memberOf:1.2.840.113556.1.4.1941=cn=a,dc=b)",
+            "(a:b=c)",
+            "(a:>=b)",
+            "(a:b:~=c)",
         ] {
             assert!(!is_filter(bad), "{bad:?}");
         }

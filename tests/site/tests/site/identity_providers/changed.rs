@@ -2,11 +2,18 @@
 
 use api::conditions::AUTH_READY;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service, networking::v1::NetworkPolicy};
-use kube::Api;
+use kube::{
+    Api, ResourceExt as _,
+    api::{Patch, PatchParams},
+};
+use sandbox::wait;
 use serde_json::{Value, json};
 
 use super::{BIND_PASSWORD, NAMESPACE, Scene};
-use crate::{fixtures::metrics_at, scraped::samples};
+use crate::{
+    fixtures::{PATIENCE, metrics_at},
+    scraped::samples,
+};
 
 const PORT: u16 = 31_660;
 const NAME: &str = "auth-shop";
@@ -72,8 +79,51 @@ async fn an_entry_changes_its_service_and_is_measured() {
     stage.deleted_comes_back(&policies, NAME).await;
     admits_only_scrapers_to_metrics(&policies.get(NAME).await.unwrap());
 
+    pods_outlast_an_address(&scene).await;
     is_measured(&scene).await;
     stage.nothing_was_forbidden();
+}
+
+/// The certificate has the address that the load balancer gives. While the load balancer takes it back the pods stay as they are.
+async fn pods_outlast_an_address(scene: &Scene) {
+    let (services, deployments): (Api<Service>, Api<Deployment>) = (scene.api(), scene.api());
+    let before = deployments.get(NAME).await.unwrap();
+    let given = async |ingress: Value| {
+        let status = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": ingress}}}));
+        let params = PatchParams::default();
+        services.patch_status(NAME, &params, &status).await.unwrap();
+    };
+    given(json!([{"ip": "192.0.2.77"}])).await;
+    let with_address = wait::until(
+        deployments.clone(),
+        NAME,
+        "get other pods",
+        PATIENCE,
+        |next: &Deployment| next.spec != before.spec,
+    );
+    let with_address = with_address.await.unwrap();
+
+    given(json!([])).await;
+    // A pass that restores the label has observed this Service; the next one has applied the Deployment before.
+    let label = Patch::Merge(json!({"metadata": {"labels": {"team": "red"}}}));
+    services
+        .patch(NAME, &PatchParams::default(), &label)
+        .await
+        .unwrap();
+    let restored = |service: &Service| service.labels().get("team").is_some_and(|team| team == "blue");
+    let waiting = wait::until(services.clone(), NAME, "have its label", PATIENCE, restored);
+    waiting.await.unwrap();
+    scene
+        .stage
+        .deleted_comes_back(&scene.api::<NetworkPolicy>(), NAME)
+        .await;
+    given(json!([{"ip": "192.0.2.77"}])).await;
+    scene
+        .stage
+        .deleted_comes_back(&scene.api::<NetworkPolicy>(), NAME)
+        .await;
+    let after = deployments.get(NAME).await.unwrap();
+    assert_eq!(after.metadata.generation, with_address.metadata.generation);
 }
 
 /// Everybody reaches the login; the metrics only namespaces that scrape.

@@ -71,16 +71,6 @@ impl Tenant {
         let server = tenant.server().trim_start_matches("https://").to_owned();
         let machine = Proxy::at((machine, API_SERVER_PORT).into(), server).await;
         let node = site.node().unwrap().address();
-        let kubeconfig = tenant.kubectl_ok(&["config", "view", "--raw", "--flatten"]).await;
-        let here = format!("server: {}", tenant.server());
-        let there = format!("server: https://{node}:{API_SERVERS_PORT}\n    tls-server-name: {API_SERVERS}");
-        let kubeconfig = kubeconfig.unwrap();
-        assert!(kubeconfig.contains(&here), "{kubeconfig}");
-        fs::write(
-            desk.file("orders-agent.kubeconfig"),
-            kubeconfig.replace(&here, &there),
-        )
-        .unwrap();
         is_reached((node, API_SERVERS_PORT).into()).await;
 
         let address = SocketAddrV4::new(node, PROVIDER_PORT);
@@ -140,6 +130,7 @@ fn write_files(desk: &Desk, page: &str, directory: &Directory) {
     let lines = entry.lines().filter(|line| !line.contains("kubeconfigSecret"));
     let lines: Vec<String> = lines.map(|line| format!("\n  {line}")).collect();
     fs::write(desk.file("auth.yaml"), format!("spec:{}", lines.concat())).unwrap();
+    fs::write(desk.file("sip-agents.yaml"), sample(page, "kind: ServiceAccount")).unwrap();
     fs::write(desk.file("directory-ca.crt"), directory.authority().unwrap()).unwrap();
     fs::write(desk.file("search-password"), BIND_PASSWORD).unwrap();
 }

@@ -34,8 +34,14 @@ use serde_json::json;
 
 use super::commands::Step;
 
-/// Whose deletion begins the removal, as resources of the API.
-const REMOVED_FIRST: [&str; 3] = ["namespaces", "clusterroles", "clusterrolebindings"];
+/// What gives our programs their rights, as resources of the API: its deletion begins the removal, in the order of kustomize.
+const RIGHTS: [&str; 5] = [
+    "namespaces",
+    "roles",
+    "clusterroles",
+    "rolebindings",
+    "clusterrolebindings",
+];
 
 /// The images of every desk, which take a while to make and are only read.
 static IMAGES: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -203,17 +209,24 @@ pub(super) async fn furnished(name: &str, definitions: Vec<PathBuf>, images: Vec
     site
 }
 
-/// The API server has refused no call of our programs, before they were removed: then they lose their rights some time before they end.
+/// The API server has refused no call of our programs before somebody removed them: then they lose their rights some time before they end.
 pub(super) fn nothing_was_refused(site: &Site) {
-    let is_removal = |entry: &Entry| {
+    let entries = site.audit_log().unwrap();
+    let is_ours = |entry: &&Entry| entry.user.username.contains(":sip-system:");
+    let is_removal = |entry: &&Entry| {
         let object = entry.object_ref.as_ref();
-        entry.verb == "delete" && object.is_some_and(|object| REMOVED_FIRST.contains(&&*object.resource))
+        entry.verb == "delete" && object.is_some_and(|object| RIGHTS.contains(&&*object.resource))
     };
-    let entries = site.audit_log().unwrap().into_iter();
-    let entries = entries.take_while(|entry| !is_removal(entry));
-    let refused: Vec<Entry> = entries
-        .filter(Entry::is_forbidden)
-        .filter(|entry| entry.user.username.contains(":sip-system:"))
+    // Requests are in the log in the order of their ends.
+    let removal = entries
+        .iter()
+        .filter(|entry| is_removal(entry) && !is_ours(entry))
+        .map(|entry| &entry.request_received_timestamp)
+        .min();
+    let refused: Vec<&Entry> = entries
+        .iter()
+        .filter(|entry| entry.is_forbidden() && is_ours(entry))
+        .filter(|entry| removal.is_none_or(|removal| entry.stage_timestamp < *removal))
         .collect();
     assert!(refused.is_empty(), "{refused:#?}");
 }

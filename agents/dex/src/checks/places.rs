@@ -1,0 +1,37 @@
+//! How many checks may be under way for a namespace, and which are.
+
+use std::collections::BTreeMap;
+
+use super::Key;
+
+/// Providers of one namespace that are checked concurrently.
+pub(super) const OF_NAMESPACE: usize = 4;
+
+/// How many checks are under way, of each namespace and of each cluster.
+#[derive(Default)]
+pub(super) struct Places {
+    of_namespace: BTreeMap<String, usize>,
+    of_cluster: BTreeMap<String, usize>,
+}
+
+impl Places {
+    pub(super) fn take(&mut self, key: &Key) {
+        *self.of_namespace.entry(key.namespace.clone()).or_default() += 1;
+        *self.of_cluster.entry(key.uid.clone()).or_default() += 1;
+    }
+
+    /// Of the namespace, then of the cluster.
+    pub(super) fn taken(&self, key: &Key) -> (usize, usize) {
+        let of_namespace = self.of_namespace.get(&key.namespace);
+        let of_cluster = self.of_cluster.get(&key.uid);
+        (
+            of_namespace.copied().unwrap_or_default(),
+            of_cluster.copied().unwrap_or_default(),
+        )
+    }
+
+    pub(super) fn has_for(&self, key: &Key) -> bool {
+        let (of_namespace, _) = self.taken(key);
+        of_namespace < OF_NAMESPACE
+    }
+}
