@@ -107,6 +107,8 @@ pub struct Worker {
     pub origin: Option<Origin>,
     /// Its servers.
     pub servers: BTreeMap<Server, Seen>,
+    /// Connections that it may still give to any of them, where it takes no new ones.
+    pub undecided: u64,
 }
 
 /// The state of all workers.
@@ -152,8 +154,13 @@ async fn worker(master: &Master, Process { pid, old }: Process) -> Result<Worker
         source,
     };
     let info = ask("show info").await?;
-    let stopping = info.lines().find_map(|line| line.strip_prefix("Stopping: "));
-    let stopping = stopping.ok_or_else(|| not_understood("show info", &info, None))? != "0";
+    let field = |name: &str| {
+        let value = info.lines().find_map(|line| line.strip_prefix(name));
+        value.ok_or_else(|| not_understood("show info", &info, None))
+    };
+    let stopping = field("Stopping: ")? != "0";
+    let connections = field("CurrConns: ")?.parse();
+    let connections = connections.map_err(|_| not_understood("show info", &info, None))?;
     let origin = ask(&format!("show env {ORIGIN_VARIABLE}")).await?;
     let origin = origin
         .lines()
@@ -164,15 +171,19 @@ async fn worker(master: &Master, Process { pid, old }: Process) -> Result<Worker
     let statistics = ask(STATISTICS).await?;
     tables::count_sessions(&statistics, &mut servers)
         .map_err(|source| not_understood(STATISTICS, &statistics, Some(source)))?;
+    let mut undecided = 0;
     if old || stopping {
         // Statistics of HAProxy 2.3 and 2.4 leave out what is stopped, as everything in an old worker is.
-        tables::count_listed_sessions(&ask("show sess").await?, &mut servers);
+        let sessions = ask("show sess").await?;
+        tables::count_listed_sessions(&sessions, &mut servers);
+        undecided = tables::undecided(&sessions, connections);
     }
     Ok(Worker {
         pid,
         stopping,
         origin: origin.and_then(Origin::parse),
         servers,
+        undecided,
     })
 }
 

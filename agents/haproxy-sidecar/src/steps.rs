@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::cli::Pid;
 use crate::members::{Members, Server, Word};
 use crate::observe::{Observation, Worker};
-use crate::tables::Admin;
+use crate::tables::{Admin, Seen};
 use crate::wanted::Wanted;
 
 /// Where sessions end: a name at an address, in any backend. A member has left when its name or address is gone, not when
@@ -87,7 +87,7 @@ pub struct Decision {
     pub action: Action,
     /// Servers of old workers whose drain time is over.
     pub cut: BTreeMap<Pid, BTreeSet<Server>>,
-    /// Whether the wanted configuration runs, and no connection leads to a member that left.
+    /// Whether the wanted configuration runs, and no connection leads to a member that left or can be given to one.
     pub runs: bool,
 }
 
@@ -117,8 +117,13 @@ pub fn decide(observed: &Observation, wanted: &Wanted, overdue: &BTreeSet<Member
     let action = action(observed.current.as_ref(), wanted, overdue);
     let leavers = leavers(observed, wanted);
     let mut cut = BTreeMap::new();
+    let mut is_decided = true;
     if let (Some(current), Some(_)) = (&observed.current, &leavers) {
         let staying = staying(current, wanted);
+        is_decided = !observed
+            .old
+            .iter()
+            .any(|worker| may_choose_leaver(worker, &staying));
         for worker in &observed.old {
             let over = leaving(worker, &staying)
                 .into_iter()
@@ -134,6 +139,7 @@ pub fn decide(observed: &Observation, wanted: &Wanted, overdue: &BTreeSet<Member
     let taken_over = observed.current.as_ref().is_some_and(|worker| !worker.stopping)
         && observed.old.iter().all(|worker| worker.stopping);
     let runs = taken_over
+        && is_decided
         && action == Action::Change(Vec::new())
         && leavers.is_some_and(|leavers| leavers.is_empty());
     Decision { action, cut, runs }
@@ -223,6 +229,15 @@ enum Staying<'a> {
     Seen(BTreeSet<Member>),
 }
 
+impl Staying<'_> {
+    fn has(&self, member: &Member) -> bool {
+        match self {
+            Self::Named(members) => members.has(&member.name, member.address),
+            Self::Seen(seen) => seen.contains(member),
+        }
+    }
+}
+
 fn staying<'a>(current: &Worker, wanted: &'a Wanted) -> Staying<'a> {
     wanted.members().map_or_else(
         || {
@@ -237,15 +252,22 @@ fn staying<'a>(current: &Worker, wanted: &'a Wanted) -> Staying<'a> {
     )
 }
 
+/// Whether an old worker has a connection that it may still give to a server that does not stay: it chooses again when a server does not
+/// answer, and an old worker takes no command about servers. One that lists none may have any.
+fn may_choose_leaver(worker: &Worker, staying: &Staying<'_>) -> bool {
+    let mut listed = worker.servers.iter().filter(|(_, seen)| seen.address.is_some());
+    let leaves = |(server, seen): (&Server, &Seen)| {
+        seen.admin == Admin::Ready && !staying.has(&member(server, seen.address))
+    };
+    worker.undecided > 0 && (listed.clone().next().is_none() || listed.any(leaves))
+}
+
 /// Servers of an old worker that have connections and do not stay.
 fn leaving<'a>(worker: &'a Worker, staying: &Staying<'_>) -> Vec<(&'a Server, Member)> {
     let connected = worker.servers.iter().filter(|(_, seen)| seen.sessions > 0);
     connected
         .map(|(server, seen)| (server, member(server, seen.address)))
-        .filter(|(_, member)| match staying {
-            Staying::Named(members) => !members.has(&member.name, member.address),
-            Staying::Seen(seen) => !seen.contains(member),
-        })
+        .filter(|(_, member)| !staying.has(member))
         .collect()
 }
 

@@ -186,6 +186,33 @@ pub fn sessions_of(answer: &str, uses: impl Fn(&Server) -> bool) -> Vec<&str> {
     used.map(|(number, _)| number).collect()
 }
 
+/// State of a stream's end at the server, as `show sess` prints it, from which on the stream keeps its server: it is connected.
+const CONNECTED: u32 = 8;
+/// Who asks: the commands themselves are a stream of each worker.
+const COMMANDS: &str = "GLOBAL";
+
+/// Connections of clients that may still be given a server: streams in what `show sess` answers that are not connected to one (after a failed
+/// attempt HAProxy chooses again), and connections of `all` that have no stream, as idle ones of HTTP. What cannot be read counts.
+#[must_use]
+pub fn undecided(answer: &str, all: u64) -> u64 {
+    let (mut streams, mut connected) = (0, 0);
+    for line in answer.lines().filter(|line| line.starts_with("0x")) {
+        let mut words = line.split_whitespace();
+        if words
+            .clone()
+            .any(|word| word.strip_prefix("fe=") == Some(COMMANDS))
+        {
+            continue;
+        }
+        streams += 1;
+        // Named so since 2.6, and before.
+        let end = words.find_map(|word| word.strip_prefix("scb=[").or_else(|| word.strip_prefix("s1=[")));
+        let state = end.and_then(|end| end.split(',').next()?.parse().ok());
+        connected += u64::from(state.is_some_and(|state: u32| state >= CONNECTED));
+    }
+    all.max(streams) - connected
+}
+
 /// Counts in what `show sess` answers how many connections each server has at least. A server that the tables lack is at no
 /// address.
 pub fn count_listed_sessions(answer: &str, servers: &mut BTreeMap<Server, Seen>) {
@@ -261,6 +288,31 @@ b,unknown,1,1,1,,2,
         }
         let none = STATE.split_inclusive('\n').take(2).collect::<String>();
         assert_eq!(servers(&none).unwrap(), BTreeMap::new());
+    }
+
+    #[test]
+    fn connections_without_a_server_are_counted() {
+        let stream = |frontend: &str, end: &str| {
+            format!(
+                "0x5556f7c20a60: proto=tcpv4 src=127.0.0.1:1 fe={frontend} be=b srv=s1 ts=00 {end} exp=28s\n"
+            )
+        };
+        let own = stream("GLOBAL", "scf=[8,200h,fd=17] scb=[8,1h,fd=-1]");
+        for (all, lines, expected) in [
+            (0, vec![], 0),
+            (1, vec![stream("f", "scf=[8,0h,fd=14] scb=[8,1h,fd=16]")], 0),
+            // It connects, or has read nothing yet.
+            (1, vec![stream("f", "scf=[8,0h,fd=14] scb=[5,1h,fd=15]")], 1),
+            (1, vec![stream("f", "s0=[8,0h,fd=1,ex=] s1=[0,0h,fd=-1,ex=]")], 1),
+            (1, vec![stream("f", "s0=[8,0h,fd=1,ex=] s1=[8,0h,fd=2,ex=]")], 0),
+            // Two connections of HTTP are idle.
+            (3, vec![stream("f", "scf=[8,0h,fd=14] scb=[8,1h,fd=16]")], 2),
+            // What a later HAProxy prints in another way.
+            (1, vec![stream("f", "front=8 back=8")], 1),
+        ] {
+            let answer = format!("{}{own}\n", lines.concat());
+            assert_eq!(undecided(&answer, all), expected, "{answer}");
+        }
     }
 
     #[test]

@@ -69,6 +69,7 @@ impl Wish {
             stopping: false,
             origin: Origin::parse(origin),
             servers: servers.chain([(server("MASTER", "cur-1"), own)]).collect(),
+            undecided: 0,
         }
     }
 
@@ -84,6 +85,8 @@ enum Event {
     Want(Wish),
     /// Some server of some worker gets a connection, if it may.
     Connect(usize, usize),
+    /// A client connects to some worker, if it may, and has no server yet.
+    Arrive(usize),
     /// All connections of some server of some worker end.
     Disconnect(usize, usize),
     /// A server answers, or does not.
@@ -109,6 +112,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         2 => wish().prop_map(Event::Want),
         4 => (0..3_usize, 0..8_usize).prop_map(|(worker, server)| Event::Connect(worker, server)),
+        2 => (0..3_usize).prop_map(Event::Arrive),
         1 => (0..3_usize, 0..8_usize).prop_map(|(worker, server)| Event::Disconnect(worker, server)),
         1 => (0..8_usize, any::<bool>()).prop_map(|(server, up)| Event::Health(server, up)),
         1 => prop::option::of(wish()).prop_map(Event::Crash),
@@ -134,7 +138,8 @@ impl World {
                 let Some(worker) = self.workers().nth(*worker) else {
                     return;
                 };
-                let free = !worker.stopping;
+                let waits = worker.undecided > 0;
+                let free = !worker.stopping || waits;
                 if let Some(seen) = worker.servers.values_mut().nth(*which)
                     && free
                     && seen.address.is_some()
@@ -142,6 +147,12 @@ impl World {
                     && seen.up
                 {
                     seen.sessions += 1;
+                    worker.undecided -= u64::from(waits);
+                }
+            }
+            Event::Arrive(worker) => {
+                if let Some(worker) = self.workers().nth(*worker).filter(|worker| !worker.stopping) {
+                    worker.undecided += 1;
                 }
             }
             Event::Disconnect(worker, which) => {
@@ -185,6 +196,10 @@ impl World {
         for worker in &mut self.observed.old {
             // They are told to stop, and do so soon.
             worker.stopping = true;
+            if over {
+                // No server has answered in time.
+                worker.undecided = 0;
+            }
             for server in cut.get(&worker.pid).into_iter().flatten() {
                 assert!(
                     over && !self.wish.has(server, &worker.servers[server]),
@@ -195,7 +210,7 @@ impl World {
         }
         self.observed
             .old
-            .retain(|worker| worker.servers.values().any(|seen| seen.sessions > 0));
+            .retain(|worker| worker.undecided > 0 || worker.servers.values().any(|seen| seen.sessions > 0));
         match action {
             Action::Wait => self.happen(&Event::Crash(None)),
             Action::Reload(_) => {
@@ -294,6 +309,11 @@ impl World {
                 assert!(
                     seen.sessions == 0 || self.wish.has(server, seen),
                     "{server} is still used"
+                );
+                let is_chosen = seen.address.is_some() && seen.admin == Admin::Ready;
+                assert!(
+                    worker.undecided == 0 || !is_chosen || self.wish.has(server, seen),
+                    "{server} may still be chosen"
                 );
             }
         }

@@ -27,6 +27,8 @@ pub(crate) struct Configuration {
     /// Whether it is an operator's template that made it: nobody says what in it are servers.
     pub(crate) template: bool,
     pub(crate) keywords: String,
+    /// What becomes of a connection to a member that does not answer: it fails, unless a test is about that.
+    pub(crate) retries: String,
 }
 
 impl Configuration {
@@ -38,6 +40,7 @@ impl Configuration {
             note: "# first".to_owned(),
             template: false,
             keywords: KEYWORDS.to_owned(),
+            retries: "retries 0".to_owned(),
         }
     }
 
@@ -61,8 +64,12 @@ impl Configuration {
     }
 
     fn text(&self, members: &BTreeMap<String, Ipv4Addr>) -> String {
-        let Self { note, keywords, .. } = self;
-        // No second try: a connection that is led to a member that does not answer fails.
+        let Self {
+            note,
+            keywords,
+            retries,
+            ..
+        } = self;
         let mut text = format!(
             "global
   log stdout format raw local0 notice
@@ -72,7 +79,7 @@ impl Configuration {
 {note}
 defaults
   mode tcp
-  retries 0
+  {retries}
   timeout queue 3s
   timeout connect 3s
   timeout client 60s

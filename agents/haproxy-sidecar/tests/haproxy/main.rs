@@ -7,6 +7,7 @@
 )]
 
 mod changes;
+mod chosen_again;
 mod configuration;
 mod faults;
 mod fifty;
