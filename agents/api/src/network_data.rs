@@ -217,9 +217,9 @@ fn network_address(
 /// An address at which others reach one host, and nobody else. A load balancer connects to it: a loopback address would be its own pod,
 /// a link-local one whatever its node has there, such as a metadata service.
 fn unicast(text: &str) -> Option<IpAddr> {
-    let address: IpAddr = text.trim().parse().ok()?;
-    // `::ffff:127.0.0.1` is connected to as the IPv4 address in it.
-    let is_usable = match address.to_canonical() {
+    // `::ffff:192.0.2.1` is connected to as the IPv4 address in it: whoever shows either shows the same machine.
+    let address = text.trim().parse::<IpAddr>().ok()?.to_canonical();
+    let is_usable = match address {
         IpAddr::V4(v4) => {
             let [first, ..] = v4.octets();
             // 0.0.0.0/8 is this network, 240.0.0.0/4 reserved and broadcast.

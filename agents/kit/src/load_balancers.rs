@@ -1,7 +1,7 @@
 //! Which objects of load balancers belong to a cluster, by their labels and owners. The status is not needed to find them.
 
 use api::labels;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
 use kube::ResourceExt;
 
 /// Names of the objects that the Airship SIP operator made begin with these; the name of the cluster follows.
@@ -41,6 +41,12 @@ pub fn is_of_sip(name: &str, cluster: &str) -> bool {
     SIP_PREFIXES
         .iter()
         .any(|prefix| name.strip_prefix(prefix) == Some(cluster))
+}
+
+/// Whether a ReplicaSet may start a pod. It may have none for the moment, such as while a quota is used up.
+#[must_use]
+pub fn starts_pods(set: &ReplicaSet) -> bool {
+    set.spec.replicas != Some(0)
 }
 
 /// Whether no container of a pod runs, or will run again.
@@ -94,6 +100,19 @@ mod tests {
                 expected,
                 "{metadata}"
             );
+        }
+    }
+
+    #[test]
+    fn a_replica_set_without_replicas_starts_no_pod() {
+        for (spec, expected) in [
+            (json!({"replicas": 0, "selector": {}}), false),
+            (json!({"replicas": 2, "selector": {}}), true),
+            // The default is 1.
+            (json!({"selector": {}}), true),
+        ] {
+            let set = serde_json::from_value(json!({ "spec": spec })).unwrap();
+            assert_eq!(starts_pods(&set), expected, "{spec}");
         }
     }
 

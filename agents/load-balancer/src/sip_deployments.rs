@@ -1,12 +1,19 @@
-//! Deployments that the Airship SIP operator made and that were not taken over, such as one whose entry is refused. They may start pods at
-//! any time, which read what that operator has written of hosts.
+//! Deployments that the Airship SIP operator made and that were not taken over, such as one whose entry is refused, and ReplicaSets of those
+//! that were. They may start pods at any time, which read what that operator has written of hosts.
+
+use std::pin::pin;
 
 use api::labels;
-use k8s_openapi::api::apps::v1::Deployment;
-use kit::load_balancers::{SIP_PREFIXES, is_of_sip};
-use kube::{Api, Client};
+use futures::{TryStreamExt as _, future};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use kit::{
+    load_balancers::{SIP_PREFIXES, belongs_to, is_of_sip, selector, starts_pods},
+    pages,
+};
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-/// The first one of a cluster, for people.
+/// The first one of a cluster, for people. Deployments come first: one that is gone by then makes no ReplicaSet that the list of these could
+/// not have.
 ///
 /// # Errors
 /// What the API server answers: what there is is not known then.
@@ -21,7 +28,21 @@ pub(crate) async fn first(client: &Client, namespace: &str, cluster: &str) -> ku
             )));
         }
     }
-    Ok(None)
+    let sets = Api::<ReplicaSet>::namespaced(client.clone(), namespace);
+    let sets = pages::objects(sets, ListParams::default().labels(&selector()));
+    let is_of_sip = |set: &ReplicaSet| {
+        let is_ours = set.labels().contains_key(labels::CLUSTER_NAME);
+        !is_ours && belongs_to(set, cluster) && starts_pods(set)
+    };
+    let found = pin!(sets.try_filter(|set| future::ready(is_of_sip(set))))
+        .try_next()
+        .await?;
+    Ok(found.map(|set| {
+        format!(
+            "ReplicaSet {} of the Airship SIP operator may start pods, with what that operator made",
+            set.name_any()
+        )
+    }))
 }
 
 /// Whether its pods are load balancers of the cluster, and not as this agent makes them.

@@ -1,12 +1,15 @@
 //! Pods of load balancers whose `SIPCluster` is gone. No agent reports what they run, so their hosts are held until the API
-//! server has no such pod, nor a Deployment that would start one.
+//! server has no such pod, nor a Deployment or ReplicaSet that would start one.
 
 use std::pin::pin;
 
 use futures::{Stream, TryStreamExt as _, future};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::Pod,
+};
 use kit::{
-    load_balancers::{belongs_to, is_finished, selector},
+    load_balancers::{belongs_to, is_finished, selector, starts_pods},
     pages,
     placement::ObjectKey,
 };
@@ -14,7 +17,7 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 
 /// What may still route to hosts of a cluster, for people; `None` when the API server has nothing that may.
 ///
-/// Both lists are made for this question: a watch may be behind, and one that is not complete would seem empty. They come page by page:
+/// The lists are made for this question: a watch may be behind, and one that is not complete would seem empty. They come page by page:
 /// tenants write such objects too.
 ///
 /// # Errors
@@ -22,12 +25,17 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 pub(super) async fn find(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
     let ObjectKey { namespace, name } = cluster;
     let all = || ListParams::default().labels(&selector());
-    // Deployments first: one that is gone by then starts no pod that the second list could not have.
+    // In this order: what is gone by then makes nothing that the next list could not have.
     let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
     let deployments = pages::metadata(deployments, all());
     let found = first(deployments, |deployment| belongs_to(deployment, name)).await?;
     if let Some(deployment) = found {
         return Ok(Some(format!("Deployment {namespace}/{deployment}")));
+    }
+    let sets = pages::objects(Api::<ReplicaSet>::namespaced(client.clone(), namespace), all());
+    let found = first(sets, |set| belongs_to(set, name) && starts_pods(set)).await?;
+    if let Some(set) = found {
+        return Ok(Some(format!("ReplicaSet {namespace}/{set}")));
     }
     let pods = pages::objects(Api::<Pod>::namespaced(client.clone(), namespace), all());
     let found = first(pods, |pod| belongs_to(pod, name) && !is_finished(pod)).await?;

@@ -208,6 +208,7 @@ async fn serve<S: Service>(
         }
         Err(error) => {
             report_dropped(context, observed, &staying, &pruned).await?;
+            report_unanswered(context, observed, &error).await?;
             return Err(error);
         }
     };
@@ -305,6 +306,21 @@ async fn report_exposed<S: Service>(
         return Ok(true);
     }
     write_and_warn(context, observed, next).await
+}
+
+/// Reports that the scheduler does not answer, the second time in a row, if no condition is of this generation: nobody would learn otherwise
+/// that the agent runs, and what it waits for.
+async fn report_unanswered<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    error: &Error,
+) -> Result<(), Error> {
+    if observed.has_condition_of_generation() || !context.retries.is_failing(observed.object()) {
+        return Ok(());
+    }
+    let status = report::waits(S::IDENTITY, observed, runtime::error_chain::chain(error));
+    status::write(&context.site.client, S::IDENTITY, observed, status).await?;
+    Ok(())
 }
 
 async fn report<S: Service>(

@@ -148,7 +148,11 @@ fn in_words(remarks: &[(&Remark, &str)]) -> Option<(Reason, String)> {
 
 /// The cluster has no placement yet; what was applied stays.
 pub(super) fn waits_for_placement(identity: &Identity, observed: &Observed<'_>) -> Status {
-    let message = "the cluster has no placement yet";
+    waits(identity, observed, "the cluster has no placement yet")
+}
+
+/// Nothing is done before this; what was applied stays.
+pub(super) fn waits(identity: &Identity, observed: &Observed<'_>, message: impl Into<String>) -> Status {
     Status {
         finding: Some(Finding::no(identity.condition, PROGRESSING, message)),
         applied: observed.applied(),

@@ -237,11 +237,14 @@ pub fn sip_labels(wire: &BTreeMap<String, String>) -> SipLabels {
     SipLabels::read(|key| wire.get(key).map(String::as_str))
 }
 
-/// The addresses that parse, by network.
+/// The addresses that parse, by network. An IPv4 address that is written as IPv6 is the same address: agents connect to one machine by both.
 #[must_use]
 pub fn addresses(wire: &BTreeMap<String, String>) -> BTreeMap<NetworkId, IpAddr> {
     wire.iter()
-        .filter_map(|(id, address)| Some((NetworkId::new(id).ok()?, address.parse().ok()?)))
+        .filter_map(|(id, address)| {
+            let address = address.parse::<IpAddr>().ok()?.to_canonical();
+            Some((NetworkId::new(id).ok()?, address))
+        })
         .collect()
 }
 
@@ -389,5 +392,15 @@ mod tests {
         assert_eq!(clipped.bmc_address, "");
         assert_eq!(clipped.consumer.unwrap().name.len(), CONSUMER - 1);
         assert_eq!(clipped.addresses.len(), NETWORKS);
+    }
+
+    #[test]
+    fn an_ipv4_address_is_one_however_it_is_written() {
+        let wire = |address: &str| BTreeMap::from([("oam".to_owned(), address.to_owned())]);
+        for same in ["192.0.2.1", "::ffff:192.0.2.1", "::ffff:c000:201"] {
+            assert_eq!(addresses(&wire(same)), addresses(&wire("192.0.2.1")), "{same}");
+        }
+        assert_eq!(addresses(&wire("192.0.2.1")).len(), 1);
+        assert_ne!(addresses(&wire("2001:db8::1")), addresses(&wire("192.0.2.1")));
     }
 }

@@ -1,7 +1,7 @@
 //! Agents that do not answer a section of the spec, and when that is said.
 
 use kube::api::{Patch, PatchParams};
-use sandbox::{region::Agent, wait};
+use sandbox::{proxy::Proxy, region::Agent, wait};
 use serde_json::{Value, json};
 
 use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster, host, set_consumer};
@@ -59,6 +59,47 @@ async fn silence_counts_from_the_requested_generation() {
     let edited = edited.await;
     let (_, reason, message) = wait::condition(&edited, "Ready").unwrap();
     assert!(!message.contains("NoAgent"), "{reason}: {message}");
+}
+
+/// Only this agent's calls fail: it runs, and says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_without_scheduler_names_the_scheduler() {
+    let mut stage = Stage::start("unanswered", &[Agent::Cluster]).await;
+    let way = Proxy::to(stage.region_mut().address()).await.unwrap();
+    let by = format!("https://{}", way.address());
+    stage
+        .start_agent_where(Agent::LoadBalancer, |config| *config = config.clone().by(by))
+        .await;
+    stage.agents_are_ready().await;
+    stage.site.create_tenant_namespace("unanswered").await.unwrap();
+    stage.load(&[host("unanswered", "cp", "r1", "only")]).await;
+    let shop = cluster("unanswered", "shop")
+        .role(Role::ControlPlane, 1)
+        .balanced(30_412);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+    way.cut(true);
+    stage
+        .edit(
+            &shop,
+            json!({"nodes": {"ControlPlane": {"topologyKey": "kubernetes.io/hostname"}}}),
+        )
+        .await;
+    let told = stage.until(&shop, "name the scheduler", |object| {
+        let conditions = object.data.pointer("/status/conditions");
+        let conditions = conditions.and_then(Value::as_array).into_iter().flatten();
+        conditions.into_iter().any(|condition| {
+            condition["type"] == "LoadBalancerReady"
+                && condition["observedGeneration"].as_i64() == Some(2)
+                && condition["reason"] == "Progressing"
+                && condition["message"]
+                    .as_str()
+                    .is_some_and(|message| message.contains("scheduler"))
+        })
+    });
+    told.await;
+    way.cut(false);
+    stage.ready(&shop).await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod former;
 mod frozen;
 mod networks;
 mod pods;
+mod pods_to_come;
 mod ports;
 mod reachability;
 pub(crate) mod releases;
