@@ -43,7 +43,7 @@ pub fn is_of_sip(name: &str, cluster: &str) -> bool {
         .any(|prefix| name.strip_prefix(prefix) == Some(cluster))
 }
 
-/// Whether a ReplicaSet may start a pod. It may have none for the moment, such as while a quota is used up.
+/// Whether a `ReplicaSet` may start a pod. It may have none for the moment, such as while a quota is used up.
 #[must_use]
 pub fn starts_pods(set: &ReplicaSet) -> bool {
     set.spec.replicas != Some(0)

@@ -1,5 +1,5 @@
-//! Deployments that the Airship SIP operator made and that were not taken over, such as one whose entry is refused, and ReplicaSets of those
-//! that were. They may start pods at any time, which read what that operator has written of hosts.
+//! Deployments that the Airship SIP operator made and that were not taken over, such as one whose entry is refused, and each `ReplicaSet` of one
+//! that was. They may start pods at any time, which read what that operator has written of hosts.
 
 use std::pin::pin;
 
@@ -12,7 +12,7 @@ use kit::{
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-/// The first one of a cluster, for people. Deployments come first: one that is gone by then makes no ReplicaSet that the list of these could
+/// The first one of a cluster, for people. Deployments come first: one that is gone by then makes no `ReplicaSet` that the list of these could
 /// not have.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
 //! Pods of load balancers whose `SIPCluster` is gone. No agent reports what they run, so their hosts are held until the API
-//! server has no such pod, nor a Deployment or ReplicaSet that would start one.
+//! server has no such pod, nor a Deployment or `ReplicaSet` that would start one.
 
 use std::pin::pin;
 

@@ -1,4 +1,4 @@
-//! A ReplicaSet without a pod may start one at any time, with the configuration of which it was made.
+//! A `ReplicaSet` without a pod may start one at any time, with the configuration of which it was made.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use kube::{
