@@ -55,10 +55,12 @@ async fn waits_for_the_choice(template: bool) {
     pod.member("a", a).await;
     pod.member("c", c).await;
     let _silent = Silent::at(b).await;
-    let mut before = Configuration::new(front).with("a", a).with("b", b);
-    before.retries = "retries 1\n  option redispatch 1".to_owned();
-    before.keywords = "weight 1".to_owned();
-    before.template = template;
+    let before = Configuration {
+        retries: "retries 1\n  option redispatch 1".to_owned(),
+        keywords: "weight 1".to_owned(),
+        template,
+        ..Configuration::new(front).with("a", a).with("b", b)
+    };
     pod.want(&before);
     pod.until("a configuration is written", |report| report.started)
         .await;
