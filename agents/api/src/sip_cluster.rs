@@ -155,13 +155,13 @@ pub struct LoadBalancerControlPlaneSpec {
     /// their index in the list, or the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Container image with HAProxy 2.2 or later.
+    /// Required. Container image with HAProxy 2.2 or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// nodeSelector of the pods: nodes of the site's cluster that run them have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
-    /// `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
+    /// Required. `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
     /// IP address under which users reach the service, chosen by you, such as that of a node or of a load balancer in front of the site.
@@ -187,11 +187,11 @@ pub struct LoadBalancerControlPlaneSpec {
     )]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
-    /// How connections are spread over the members that answer: `roundrobin`, one after the other, or `leastconn`, to who has
-    /// the fewest. Default: `roundrobin`.
+    /// How new connections are distributed over the members that answer: `roundrobin`, in turn, or `leastconn`, to the member with the fewest
+    /// connections. Default: `roundrobin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balance: Option<String>,
-    /// Node port that leads to port 6443 of the API servers. Default: picked by the API server.
+    /// Node port that leads to port 6443 of the API servers. Default: a node port that the site's API server assigns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
 }
@@ -205,13 +205,13 @@ pub struct LoadBalancerWorkerSpec {
     /// their index in the list, or the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Container image with HAProxy 2.2 or later.
+    /// Required. Container image with HAProxy 2.2 or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// nodeSelector of the pods: nodes of the site's cluster that run them have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
-    /// `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
+    /// Required. `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
     /// IP address under which users reach the service, chosen by you, such as that of a node or of a load balancer in front of the site.
@@ -237,18 +237,18 @@ pub struct LoadBalancerWorkerSpec {
     )]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
-    /// How connections are spread over the members that answer: `roundrobin`, one after the other, or `leastconn`, to who has
-    /// the fewest. Default: `roundrobin`.
+    /// How new connections are distributed over the members that answer: `roundrobin`, in turn, or `leastconn`, to the member with the fewest
+    /// connections. Default: `roundrobin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balance: Option<String>,
-    /// Whether workers are told the address of the client at the beginning of each connection, by version 2 of the PROXY
-    /// protocol: what listens there must understand it, on every port. Default: false.
+    /// Whether each connection to a worker begins with a header of the PROXY protocol, version 2, which has the client's address: what listens
+    /// on these ports of the workers must expect it. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<bool>,
     /// Accepted because older manifests carry it, and ignored: `nodePortRange` sets the ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
-    /// Ports that are balanced.
+    /// Required. Ports that are balanced, at most 1,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port_range: Option<PortRangeSpec>,
 }
@@ -257,10 +257,10 @@ pub struct LoadBalancerWorkerSpec {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortRangeSpec {
-    /// First port.
+    /// Required. First port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<i64>,
-    /// Last port.
+    /// Required. Last port, at least `start`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<i64>,
 }
@@ -274,13 +274,13 @@ pub struct JumpHostSpec {
     /// their index in the list, or the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Container image with sshd of OpenSSH 7.6 or later, a shell, and the user `ubuntu` with uid 1000.
+    /// Required. Container image with sshd of OpenSSH 7.6 or later, a shell, and the user `ubuntu` with uid 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// nodeSelector of the pods: nodes of the site's cluster that run them have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
-    /// `id` of the network, in the hosts' networkData, whose address ssh connects to.
+    /// Required. `id` of the network, in the hosts' networkData, whose address ssh connects to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
     /// IP address under which users reach the service, chosen by you, such as that of a node or of a load balancer in front of the site.
@@ -306,7 +306,7 @@ pub struct JumpHostSpec {
     )]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
-    /// Node port that leads to sshd. Default: picked by the API server.
+    /// Node port that leads to sshd. Default: a node port that the site's API server assigns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
     /// Power control of the cluster's hosts through their BMCs.

@@ -130,7 +130,8 @@ pub struct Member {
     pub domain: Option<String>,
     /// `Claimed`: not observed with its labels yet. `Bound`: observed with them. `Releasing`: being released, not free yet.
     pub state: MemberState,
-    /// Revision at which the member came into this state.
+    /// The value of `placement.revision` when the member came into this state. No load balancer routes to a member that leaves once
+    /// `drained.revision` is at least this.
     #[schemars(with = "i64", range(min = 0))]
     pub revision: u64,
     /// When the member came into this state.
@@ -177,8 +178,7 @@ pub struct Applied {
     pub generation: i64,
 }
 
-/// The releases that no pod of any load balancer is in the way of: load balancers that exist count, whether the spec names
-/// them or not.
+/// Which released hosts no pod of any load balancer routes to. Load balancers that exist count, whether or not the spec names them.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drained {

@@ -50,6 +50,17 @@ pub(crate) enum Issuer<'a> {
     Cluster(&'a str),
 }
 
+impl Issuer<'_> {
+    /// As a Certificate names it.
+    fn reference(self) -> Value {
+        let (kind, name) = match self {
+            Issuer::Namespaced(name) => ("Issuer", name),
+            Issuer::Cluster(name) => ("ClusterIssuer", name),
+        };
+        json!({"group": "cert-manager.io", "kind": kind, "name": name})
+    }
+}
+
 /// What cert-manager has issued.
 pub(crate) struct Issued {
     /// The certificate.
@@ -94,7 +105,7 @@ impl<'a> Certificates<'a> {
         reached: &Reached,
     ) -> Result<Issued, Error> {
         let owner = owner(service);
-        let status = self.apply(issuer, &owner, reached).await?;
+        let (status, names) = self.apply(issuer, &owner, reached).await?;
         let secret = self.secrets.get_opt(&self.name()).await;
         let secret = secret.map_err(Error::kubernetes("read the Secret of cert-manager"))?;
         let not_ready = |why: &str| refused(self.entry, CERTIFICATE_NOT_READY, why);
@@ -110,7 +121,7 @@ impl<'a> Certificates<'a> {
         })?;
         let usable = certificates::usable(&certificate, SystemTime::now());
         usable.map_err(|why| not_ready(&format!("Secret {}: {why}: {status}", secret.name_any())))?;
-        let lacks = (!certificates::covers(&certificate, &reached.names)).then(|| {
+        let lacks = (!certificates::covers(&certificate, &names)).then(|| {
             let message = format!("cert-manager has not issued it for all names yet: {status}");
             Problem::new(CERTIFICATE_NOT_READY, message)
         });
@@ -150,13 +161,13 @@ impl<'a> Certificates<'a> {
         }
     }
 
-    /// Applies the Certificate unless it stands; returns what cert-manager reports of it.
+    /// Applies the Certificate unless it stands; returns what cert-manager reports of it, and the names that are asked for.
     async fn apply(
         &self,
         issuer: Issuer<'_>,
         owner: &OwnerReference,
         reached: &Reached,
-    ) -> Result<String, Error> {
+    ) -> Result<(String, Names), Error> {
         let name = self.name();
         let found = self.objects.get_opt(&name).await;
         let found = found.map_err(Error::kubernetes("read the Certificate"))?;
@@ -164,27 +175,21 @@ impl<'a> Certificates<'a> {
             let why = format!("Certificate {name} was not made for this provider");
             return Err(refused(self.entry, NAME_CONFLICT, &why));
         }
-        let mut names = reached.names.clone();
-        if reached.lacks_address {
-            // It may come back: a certificate without it would be issued for nothing.
-            names.extend(
-                found
-                    .as_ref()
-                    .map(|found| requested(&found.data))
-                    .unwrap_or_default(),
-            );
-        }
+        // An address that the Service had last stays where this issuer was asked for it; it may refuse one that it was not.
+        let before = found.as_ref().map(|found| requested(&found.data, issuer));
+        let [_, present] = &reached.fallbacks;
+        let names = reached.names.of_either(present, &before.unwrap_or_default());
         let desired = self.desired(issuer, owner, &names);
         if found.is_none() {
             self.make_secret(owner, &desired).await?;
         }
         if let Some(found) = found.filter(|found| found.data.get("spec") == desired.get("spec")) {
-            return Ok(reported(&found.data));
+            return Ok((reported(&found.data), names));
         }
         let params = PatchParams::apply(MANAGER.0).force();
         let applied = self.objects.patch(&name, &params, &Patch::Apply(&desired)).await;
         match applied {
-            Ok(applied) => Ok(reported(&applied.data)),
+            Ok(applied) => Ok((reported(&applied.data), names)),
             Err(error) if apply::code(&error) == Some(404) => {
                 let why = "cert-manager is not installed in this site: it has no Certificates";
                 Err(refused(self.entry, CERTIFICATE_NOT_READY, why))
@@ -254,17 +259,13 @@ impl<'a> Certificates<'a> {
     }
 
     fn desired(&self, issuer: Issuer<'_>, owner: &OwnerReference, names: &Names) -> Value {
-        let (kind, issuer) = match issuer {
-            Issuer::Namespaced(name) => ("Issuer", name),
-            Issuer::Cluster(name) => ("ClusterIssuer", name),
-        };
         let name = self.name();
         let metadata = self.metadata(owner);
         let hours = |duration: std::time::Duration| format!("{}h0m0s", duration.as_secs() / 3600);
         let mut spec = json!({
             "secretName": name,
             "secretTemplate": {"labels": metadata.labels},
-            "issuerRef": {"group": "cert-manager.io", "kind": kind, "name": issuer},
+            "issuerRef": issuer.reference(),
             "duration": hours(SERVING),
             "renewBefore": hours(SERVING_LEFT),
             "privateKey": {"algorithm": "ECDSA", "size": 256, "encoding": "PKCS8", "rotationPolicy": "Always"},
@@ -325,15 +326,15 @@ fn owner(service: &CoreService) -> OwnerReference {
     }
 }
 
-/// The names that a Certificate asks for.
-fn requested(certificate: &Value) -> Names {
-    let mut names = Names::default();
-    for field in ["/spec/dnsNames", "/spec/ipAddresses"] {
-        let listed = certificate.pointer(field).and_then(Value::as_array);
-        let listed = listed.into_iter().flatten().filter_map(Value::as_str);
-        listed.for_each(|name| names.add(name));
+/// The names that a Certificate asks this issuer for.
+fn requested(certificate: &Value, issuer: Issuer<'_>) -> Names {
+    let spec = &certificate["spec"];
+    if spec["issuerRef"] != issuer.reference() {
+        return Names::default();
     }
-    names
+    let lists = ["dnsNames", "ipAddresses"].map(|list| spec[list].as_array());
+    let each = lists.into_iter().flatten().flatten();
+    Names::from_hosts(each.filter_map(Value::as_str))
 }
 
 /// The message of the condition `Ready`.
@@ -361,4 +362,30 @@ fn read(secret: &Secret) -> Option<Certificate> {
         key: text("tls.key")?,
         bundle: only_certificates(&text("ca.crt")?)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_issuer_was_asked_for_the_names() {
+        let issuer = Issuer::Cluster("site");
+        let certificate = json!({"spec": {
+            "issuerRef": issuer.reference(), "dnsNames": ["sso", "lb.example.org"], "ipAddresses": ["198.51.100.7"],
+        }});
+        let before = requested(&certificate, issuer);
+        assert_eq!(
+            before,
+            Names::from_hosts(["sso", "lb.example.org", "198.51.100.7"])
+        );
+        let other = requested(&certificate, Issuer::Namespaced("site"));
+        assert_eq!(other, Names::default());
+        assert_eq!(requested(&json!({}), issuer), Names::default());
+
+        let (names, present) = (["two", "lb.example.org"], ["two"]);
+        let (names, present) = (Names::from_hosts(names), Names::from_hosts(present));
+        assert_eq!(names.of_either(&present, &before), names);
+        assert_eq!(names.of_either(&present, &other), present, "it was never asked");
+    }
 }

@@ -21,9 +21,9 @@ use render::dex::Certificate;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::inspect::{
-    CERTIFICATES, covers, each, ends, has_certificate, only_certificates, usable,
+    CERTIFICATES, begins, covers, each, ends, has_certificate, only_certificates, usable,
 };
-use self::inspect::{has_key, is_authority, is_trusted, names_of};
+use self::inspect::{has_key, is_authority, is_trusted};
 
 /// How long a CA of the agent is valid.
 const AUTHORITY: Duration = Duration::from_hours(24 * 3650);
@@ -34,6 +34,8 @@ pub(crate) const SERVING: Duration = Duration::from_hours(24 * 90);
 pub(crate) const SERVING_LEFT: Duration = Duration::from_hours(24 * 30);
 /// Clocks differ.
 const BACKDATED: Duration = Duration::from_mins(5);
+/// Nobody trusts the CA that would take the place of one, so one that was made while the clock was ahead has to be valid nonetheless.
+const AUTHORITY_BACKDATED: Duration = Duration::from_hours(24 * 365);
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -79,17 +81,6 @@ pub struct Stored {
     pub serving: Option<Serving>,
 }
 
-impl Stored {
-    /// The names of the provider's certificate; none without one.
-    #[must_use]
-    pub fn names(&self) -> Names {
-        let serving = self.serving.as_ref();
-        serving
-            .and_then(|serving| names_of(&serving.chain))
-            .unwrap_or_default()
-    }
-}
-
 /// Names under which a provider is reached.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Names {
@@ -100,6 +91,13 @@ pub struct Names {
 }
 
 impl Names {
+    /// All of these.
+    pub fn from_hosts<'a>(hosts: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut names = Self::default();
+        hosts.into_iter().for_each(|host| names.add(host));
+        names
+    }
+
     /// Adds a DNS name or an IP address. Issuers may write names in lower case.
     pub fn add(&mut self, host: &str) {
         match host.parse() {
@@ -108,10 +106,13 @@ impl Names {
         };
     }
 
-    /// Adds all of these.
-    pub fn extend(&mut self, other: Self) {
-        self.dns.extend(other.dns);
-        self.addresses.extend(other.addresses);
+    /// Those of these that one of the others has.
+    #[must_use]
+    pub fn of_either(&self, one: &Self, other: &Self) -> Self {
+        Self {
+            dns: &self.dns & &(&one.dns | &other.dns),
+            addresses: &self.addresses & &(&one.addresses | &other.addresses),
+        }
     }
 }
 
@@ -145,12 +146,17 @@ pub fn renewed(
         None => own(&mut stored, now)?,
     };
     let made_for = made_for(&authority, names);
-    let stands = stored.serving.as_ref().is_some_and(|serving| {
-        serving.made_for == made_for
-            && ends(&serving.chain).is_some_and(|end| end > now + left(&authority.certificate, now))
-    });
-    if !stands {
-        stored.serving = Some(issue(&authority, given.is_some(), names, made_for, now)?);
+    let serving = stored.serving.as_ref();
+    let serving = serving.filter(|serving| serving.made_for == made_for);
+    let end = serving.and_then(|serving| ends(&serving.chain));
+    let end = end.filter(|end| *end > now + left(&authority.certificate, now));
+    let begin = serving.and_then(|serving| begins(&serving.chain));
+    if end.is_none() || begin.is_none_or(|begin| begin > now) {
+        // One that is not valid yet was made while the clock was ahead, or the clock is behind now: the next is valid by either, as far as CAs are.
+        let longest = now + AUTHORITY_BACKDATED + SERVING;
+        let end = end.unwrap_or(now).clamp(now + SERVING, longest);
+        let issued = issue(&authority, given.is_some(), names, made_for, (now, end))?;
+        stored.serving = Some(issued);
     }
     let certificate = stored.serving.as_ref().map(|serving| Certificate {
         chain: serving.chain.clone(),
@@ -162,6 +168,25 @@ pub fn renewed(
         is_trusted(&certificate, now).map_err(Error::Given)?;
     }
     Ok((stored, certificate))
+}
+
+/// The same for these names, or for the first of the `fallbacks` that the CA does not refuse.
+///
+/// # Errors
+/// When a CA cannot be used; for all names.
+pub fn renewed_for_any(
+    stored: &Stored,
+    given: Option<&Given>,
+    names: &Names,
+    fallbacks: &[Names],
+    now: SystemTime,
+) -> Result<(Stored, Certificate), Error> {
+    let first = renewed(stored.clone(), given, names, now);
+    first.or_else(|refused| {
+        let mut others = fallbacks.iter();
+        let made = others.find_map(|names| renewed(stored.clone(), given, names, now).ok());
+        made.ok_or(refused)
+    })
 }
 
 /// How much time a provider's certificate has left when it is renewed: less where its CA ends soon.
@@ -220,7 +245,7 @@ fn authority(now: SystemTime) -> Result<Pair, Error> {
     params
         .distinguished_name
         .push(DnType::CommonName, format!("identity provider CA {id}"));
-    params.not_before = (now - BACKDATED).into();
+    params.not_before = (now - AUTHORITY_BACKDATED).into();
     params.not_after = (now + AUTHORITY).into();
     let certificate = params.self_signed(&key)?;
     Ok(Pair {
@@ -234,7 +259,7 @@ fn issue(
     is_given: bool,
     names: &Names,
     made_for: String,
-    now: SystemTime,
+    (now, end): (SystemTime, SystemTime),
 ) -> Result<Serving, Error> {
     let refused = |error: rcgen::Error| {
         if is_given {
@@ -268,9 +293,9 @@ fn issue(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
-    let end = ends(&authority.certificate).unwrap_or(now);
+    let end_of_authority = ends(&authority.certificate).unwrap_or(now);
     params.not_before = (now - BACKDATED).into();
-    params.not_after = end.min(now + SERVING).into();
+    params.not_after = end.min(end_of_authority).into();
     let certificate = params.signed_by(&own, &issuer)?.pem();
     let chain = if is_given {
         format!("{certificate}{}", authority.certificate)

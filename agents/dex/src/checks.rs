@@ -19,7 +19,7 @@ use api::{
     conditions::{Reason, auth::ISSUER_UNREACHABLE},
 };
 use futures::{SinkExt as _, channel::mpsc};
-use kit::{message::readable, tenant::destinations::Destinations};
+use kit::{message::readable, service::WAITING_RESYNC, tenant::destinations::Destinations};
 use kube::runtime::reflector::ObjectRef;
 use tokio::{
     sync::Notify,
@@ -44,6 +44,11 @@ const PACE: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 32;
 /// A provider that no pass names for this time is not checked any longer.
 const LASTING: Duration = Duration::from_mins(2);
+// Of a spec that waits for the scheduler rights are revoked nonetheless, with time for a pass that fails.
+const _: () = assert!(
+    LASTING.as_secs() > 2 * WAITING_RESYNC.as_secs(),
+    "a pass comes before"
+);
 
 /// A provider: there may be another of its name later, of another cluster.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -64,6 +69,23 @@ pub type Asker = (ObjectRef<SIPCluster>, i64);
 
 /// Longest text of what a check has found, in bytes: some faults of TLS quote all of a certificate.
 const LONGEST: usize = 1024;
+
+/// Removes entries of one cluster other than these. Those of other clusters are not visited: this is done in each pass.
+fn retain_of_cluster<T>(known: &mut BTreeMap<Key, T>, of: (&str, &str), names: &BTreeSet<&str>) {
+    let (namespace, uid) = of;
+    let first = Key {
+        namespace: namespace.to_owned(),
+        uid: uid.to_owned(),
+        name: String::new(),
+    };
+    let of_cluster = known.range(first..).map(|(key, _)| key);
+    let of_cluster = of_cluster.take_while(|key| key.namespace == namespace && key.uid == uid);
+    let others = of_cluster.filter(|key| !names.contains(key.name.as_str()));
+    let others: Vec<_> = others.cloned().collect();
+    for key in others {
+        known.remove(&key);
+    }
+}
 
 /// What a pass would have checked, once the provider is applied.
 struct Proposed {
@@ -177,13 +199,9 @@ impl Checks {
     /// Forgets what is known of other entries of a cluster than these: an entry that was renamed before anything was made for it leaves no
     /// object by which it would be found.
     pub fn keep(&self, namespace: &str, uid: &str, names: &BTreeSet<&str>) {
-        let stays = |key: &Key| {
-            let is_of_cluster = key.namespace == namespace && key.uid == uid;
-            !is_of_cluster || names.contains(key.name.as_str())
-        };
-        let mut providers = self.providers();
-        providers.proposed.retain(|key, _| stays(key));
-        providers.checked.retain(|key, _| stays(key));
+        let Providers { proposed, checked } = &mut *self.providers();
+        retain_of_cluster(proposed, (namespace, uid), names);
+        retain_of_cluster(checked, (namespace, uid), names);
     }
 
     /// What the last check of a provider has found; `None`: it was not checked yet.

@@ -186,8 +186,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_directory_that_is_not_available_refuses_no_account() {
-        let mut names = Names::default();
-        names.add("127.0.0.1");
+        let names = Names::from_hosts(["127.0.0.1"]);
         let made = certificates::renewed(Stored::default(), None, &names, SystemTime::now());
         let certificate = made.unwrap().1;
         let chain = CertificateDer::pem_slice_iter(certificate.chain.as_bytes());

@@ -84,10 +84,33 @@ pub async fn key_ids(
 ) -> Result<BTreeSet<String>, Error> {
     let target = format!("{}{KEYS}", issuer.path());
     let answer = https::get(issuer, &target, None, tls, at, destinations).await?;
-    match serde_json::from_str::<Keys>(&answer.body) {
-        Ok(Keys { keys: First(keys) }) if answer.status.is_success() => {
-            Ok(keys.into_iter().map(|key| key.kid).collect())
+    let ids = ids(&answer.body).filter(|_| answer.status.is_success());
+    ids.ok_or(Error::NoKeys(answer.status))
+}
+
+fn ids(body: &str) -> Option<BTreeSet<String>> {
+    let Keys { keys: First(keys) } = serde_json::from_str(body).ok()?;
+    Some(keys.into_iter().map(|key| key.kid).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_read_up_to_their_bound() {
+        for (count, expected) in [
+            (0, 0),
+            (2, 2),
+            (MOST_KEYS, MOST_KEYS),
+            (10 * MOST_KEYS, MOST_KEYS),
+        ] {
+            let keys = (0..count).map(|key| json!({"kty": "RSA", "kid": format!("k{key}"), "n": "AQAB"}));
+            let body = json!({"keys": keys.collect::<Vec<_>>()}).to_string();
+            assert_eq!(ids(&body).map(|ids| ids.len()), Some(expected));
         }
-        _ => Err(Error::NoKeys(answer.status)),
+        assert_eq!(ids("<html>"), None);
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Service as CoreService;
 use kit::service::Problem;
 use render::dex::{ISSUER_PATH, SERVICE_PORT};
 
-use crate::certificates::Names;
+use crate::{addresses::Addresses, certificates::Names};
 
 /// Where a provider is reached.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -19,18 +19,37 @@ pub(crate) struct Reached {
     pub(crate) at: Option<SocketAddr>,
     /// Names for its certificate.
     pub(crate) names: Names,
-    /// Whether an address may be missing in them for a while: somebody has deleted the Service, or its load balancer has no address.
-    pub(crate) lacks_address: bool,
+    /// The same without addresses that the Service had last, for a CA that refuses them: without that of the load balancer, and without any.
+    pub(crate) fallbacks: [Names; 2],
 }
 
-/// By the entry, and by the Service as the API server has it.
+fn by_load_balancer(entry: &Auth) -> bool {
+    matches!(
+        entry.service().changes().exposure(),
+        Exposure::LoadBalancer { .. }
+    )
+}
+
+/// The addresses that an entry's Service has, as the API server has it.
+fn given(entry: &Auth, service: Option<&CoreService>) -> Addresses {
+    let given = service.map(|service| Addresses::from_service(service, by_load_balancer(entry)));
+    given.unwrap_or_default()
+}
+
+/// The addresses that an entry's Service has, and what it had `last` where one is missing.
+pub(crate) fn addresses(entry: &Auth, service: Option<&CoreService>, last: &Addresses) -> Addresses {
+    given(entry, service).or_last(last, by_load_balancer(entry))
+}
+
+/// By the entry, by the Service as the API server has it, and by [`addresses`].
 pub(crate) fn reached(
     entry: &Auth,
     namespace: &str,
     service: Option<&CoreService>,
+    addresses: &Addresses,
 ) -> Result<Reached, Problem> {
     let common = entry.service();
-    let by_load_balancer = matches!(common.changes().exposure(), Exposure::LoadBalancer { .. });
+    let by_load_balancer = by_load_balancer(entry);
     let port = if by_load_balancer {
         Some(SERVICE_PORT)
     } else {
@@ -39,9 +58,9 @@ pub(crate) fn reached(
             .map(NonZeroU16::get)
             .or_else(|| node_port(service?))
     };
-    let given = service.and_then(ingress);
+    let given = given(entry, service);
     let address = common.cluster_ip().map(|address| address.to_string());
-    let address = address.or_else(|| given.clone());
+    let address = address.or_else(|| given.load_balancer.clone());
     let provider = entry.provider();
     let host = provider.hostname().clone().or_else(|| address.clone());
     let issuer = match (provider.issuer(), host) {
@@ -55,40 +74,38 @@ pub(crate) fn reached(
             ));
         }
     };
-    let mut names = Names::default();
-    names.add(&format!("{}.{namespace}.svc", common.object_name()));
-    let cluster_ip = service.and_then(|service| service.spec.as_ref()?.cluster_ip.as_deref());
+    let in_site = format!("{}.{namespace}.svc", common.object_name());
     let hosts = [
+        Some(&*in_site),
         provider.hostname().as_deref(),
         address.as_deref(),
-        given.as_deref(),
-        cluster_ip.filter(|address| *address != "None"),
         issuer.as_ref().map(HttpsUrl::host),
     ];
-    for host in hosts.into_iter().flatten() {
-        names.add(host);
-    }
+    let with = |addresses: &Addresses| {
+        let mut names = Names::from_hosts(hosts.into_iter().flatten());
+        addresses.each().for_each(|address| names.add(&address));
+        names
+    };
+    let names = with(addresses);
+    let without_balancer = Addresses {
+        load_balancer: given.load_balancer.clone(),
+        ..addresses.clone()
+    };
+    let fallbacks = [with(&without_balancer), with(&given)];
     // What is published by name is checked by name: the name may lead elsewhere.
     let by_name = provider.issuer().is_some() || provider.hostname().is_some();
     let at = common.cluster_ip().filter(|_| !by_name).zip(port);
     Ok(Reached {
         issuer,
         at: at.map(|(address, port): (IpAddr, u16)| SocketAddr::new(address, port)),
-        lacks_address: service.is_none() || (by_load_balancer && given.is_none()),
         names,
+        fallbacks,
     })
 }
 
 fn node_port(service: &CoreService) -> Option<u16> {
     let ports = service.spec.as_ref()?.ports.as_ref()?;
     u16::try_from(ports.first()?.node_port?).ok()
-}
-
-/// The address that the site's load balancer gave.
-fn ingress(service: &CoreService) -> Option<String> {
-    let status = service.status.as_ref()?.load_balancer.as_ref()?;
-    let ingress = status.ingress.as_ref()?.first()?;
-    ingress.ip.clone().or_else(|| ingress.hostname.clone())
 }
 
 #[cfg(test)]
@@ -105,6 +122,14 @@ mod tests {
     }
 
     fn reached_by(fields: &Value, service: Option<&CoreService>) -> Result<Reached, Problem> {
+        reached_after(fields, service, &Addresses::default()).1
+    }
+
+    fn reached_after(
+        fields: &Value,
+        service: Option<&CoreService>,
+        last: &Addresses,
+    ) -> (Addresses, Result<Reached, Problem>) {
         let mut entry = json!({"image": "dex:2", "nodeInterfaceId": "oam"});
         let mut fields = fields.as_object().unwrap().clone();
         entry.as_object_mut().unwrap().append(&mut fields);
@@ -114,31 +139,111 @@ mod tests {
         }))
         .unwrap();
         let cluster = Cluster::parse(&object).unwrap();
-        reached(&cluster.auth()[0], "tenants", service)
+        let entry = &cluster.auth()[0];
+        let addresses = addresses(entry, service, last);
+        let reached = reached(entry, "tenants", service, &addresses);
+        (addresses, reached)
     }
 
     #[test]
-    fn an_address_that_may_come_back_is_missed() {
-        let service = |ingress: Value| -> CoreService {
+    fn only_addresses_of_the_service_outlast_it() {
+        let at_node = |host: &str| json!({"hostname": host, "nodePort": 30_556});
+        let balanced = |host: &str| json!({"hostname": host, "override": {"service": {"spec": {"type": "LoadBalancer"}}}});
+        let service = |cluster_ip: &str, ingress: Value| -> CoreService {
             serde_json::from_value(json!({
-                "spec": {"clusterIP": "10.96.0.7"}, "status": {"loadBalancer": {"ingress": ingress}},
+                "spec": {"clusterIP": cluster_ip}, "status": {"loadBalancer": {"ingress": ingress}},
             }))
             .unwrap()
         };
-        let (without, with) = (service(json!([])), service(json!([{"ip": "198.51.100.7"}])));
-        let port = json!({"hostname": "sso", "nodePort": 30_556});
-        let balanced =
-            json!({"hostname": "sso", "override": {"service": {"spec": {"type": "LoadBalancer"}}}});
-        for (fields, service, expected) in [
-            (&port, None, true),
-            (&port, Some(&without), false),
-            (&balanced, None, true),
-            (&balanced, Some(&without), true),
-            (&balanced, Some(&with), false),
+        let (lb, first, second) = ("198.51.100.7", "10.96.0.7", "10.96.0.8");
+        let with = |cluster_ip: &str| service(cluster_ip, json!([{"ip": lb}]));
+        let without = |cluster_ip: &str| service(cluster_ip, json!([]));
+        let mut last = Addresses::default();
+        for (what, fields, service, addresses, present) in [
+            ("no Service yet", balanced("sso.one"), None, vec![], vec![]),
+            (
+                "no address yet",
+                balanced("sso.one"),
+                Some(without(first)),
+                vec![first],
+                vec![first],
+            ),
+            (
+                "it is given",
+                balanced("sso.one"),
+                Some(with(first)),
+                vec![first, lb],
+                vec![first, lb],
+            ),
+            (
+                "it is taken back",
+                balanced("sso.two"),
+                Some(without(first)),
+                vec![first, lb],
+                vec![first],
+            ),
+            (
+                "the Service is deleted",
+                balanced("sso.two"),
+                None,
+                vec![first, lb],
+                vec![],
+            ),
+            (
+                "it is made again",
+                balanced("sso.two"),
+                Some(without(second)),
+                vec![second, lb],
+                vec![second],
+            ),
+            (
+                "the same is given",
+                balanced("sso.two"),
+                Some(with(second)),
+                vec![second, lb],
+                vec![second, lb],
+            ),
+            (
+                "it is no longer balanced",
+                at_node("sso.two"),
+                Some(with(second)),
+                vec![second],
+                vec![second],
+            ),
+            (
+                "it is again",
+                balanced("sso.two"),
+                Some(without(second)),
+                vec![second],
+                vec![second],
+            ),
         ] {
-            let reached = reached_by(fields, service).unwrap();
-            assert_eq!(reached.lacks_address, expected, "{fields}");
+            let (kept, reached) = reached_after(&fields, service.as_ref(), &last);
+            let reached = reached.unwrap();
+            let host = fields["hostname"].as_str().unwrap();
+            // No name that the spec had before is among them.
+            let all = |addresses: &[&str]| {
+                let of_spec = ["auth-shop.tenants.svc", host];
+                Names::from_hosts(of_spec.into_iter().chain(addresses.iter().copied()))
+            };
+            assert_eq!(reached.names, all(&addresses), "{what}");
+            let is_balancers = |address: &&str| *address == lb && !present.contains(address);
+            let without_balancer: Vec<_> = addresses
+                .iter()
+                .copied()
+                .filter(|address| !is_balancers(address))
+                .collect();
+            assert_eq!(
+                reached.fallbacks,
+                [all(&without_balancer), all(&present)],
+                "{what}"
+            );
+            last = kept;
         }
+        // What is given is known also where the provider has no issuer.
+        let nameless = json!({"nodePort": 30_556});
+        let (kept, reached) = reached_after(&nameless, Some(&with(first)), &last);
+        assert!(reached.is_err() && kept == Addresses::read(Some(first), None));
     }
 
     #[test]
@@ -200,10 +305,8 @@ mod tests {
             let case = format!("{fields} {ingress}");
             assert_eq!(found.issuer.as_ref().map(HttpsUrl::as_str), expected, "{case}");
             assert!(found.issuer.is_none_or(|issuer| issuer.port() == SERVICE_PORT));
-            let mut all = Names::default();
-            for name in ["auth-shop.tenants.svc", "10.96.0.7"].into_iter().chain(names) {
-                all.add(name);
-            }
+            let all = ["auth-shop.tenants.svc", "10.96.0.7"].into_iter().chain(names);
+            let all = Names::from_hosts(all);
             assert_eq!(found.names, all, "{case}");
             // It is checked as people reach it.
             assert_eq!(found.at, None, "{case}");

@@ -79,6 +79,12 @@ impl<'a> KeptSecret<'a> {
         key_secret::read(self.found.as_ref())
     }
 
+    /// Whether something is kept.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.found.is_some()
+    }
+
     /// Keeps this in its place, unless it is the same. Nothing of it may be used before.
     ///
     /// # Errors

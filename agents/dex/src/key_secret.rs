@@ -10,6 +10,7 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use render::metadata::Instance;
 
 use crate::{
+    addresses::Addresses,
     certificates::{Pair, Serving, Stored},
     succession::Published,
 };
@@ -19,6 +20,9 @@ pub const SUFFIX: &str = ".keys";
 
 /// Key of the Secret that is there once cert-manager was asked for the certificate.
 const CERT_MANAGER: &str = "cert-manager";
+/// Keys of the addresses that the provider's Service has, or had last.
+const CLUSTER_IP: &str = "cluster-ip";
+const LOAD_BALANCER: &str = "load-balancer-address";
 
 /// What is kept for a provider.
 #[derive(Clone, Default, Eq, PartialEq)]
@@ -31,6 +35,8 @@ pub struct Keys {
     pub storage_password: Option<String>,
     /// Whether cert-manager was asked for the certificate.
     pub cert_manager: bool,
+    /// What the provider's Service has, or had last.
+    pub addresses: Addresses,
 }
 
 /// What is kept, by the keys of the Secret. What cannot be read counts as absent, and is made anew.
@@ -67,6 +73,7 @@ pub fn read(secret: Option<&Secret>) -> Keys {
             outgoing: text("outgoing-ca.crt"),
         },
         cert_manager: text(CERT_MANAGER).is_some(),
+        addresses: Addresses::read(text(CLUSTER_IP).as_deref(), text(LOAD_BALANCER).as_deref()),
         storage_password: text("storage-password"),
     }
 }
@@ -85,6 +92,7 @@ pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
         published: Published { current, outgoing },
         storage_password,
         cert_manager,
+        addresses,
     } = keys;
     let mut data = BTreeMap::new();
     let mut put = |key: &str, text: Option<&String>| {
@@ -107,6 +115,9 @@ pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
     put("outgoing-ca.crt", outgoing.as_ref());
     put("storage-password", storage_password.as_ref());
     put(CERT_MANAGER, cert_manager.then(|| "true".to_owned()).as_ref());
+    let cluster_ip = addresses.cluster_ip.map(|address| address.to_string());
+    put(CLUSTER_IP, cluster_ip.as_ref());
+    put(LOAD_BALANCER, addresses.load_balancer.as_ref());
     let mut metadata = instance.metadata();
     metadata.name = metadata.name.map(|name| format!("{name}{SUFFIX}"));
     Secret {
@@ -119,6 +130,9 @@ pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
 
 #[cfg(test)]
 mod tests {
+    use api::{Cluster, SIPCluster};
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -134,5 +148,42 @@ mod tests {
         };
         assert!(read(Some(&secret)) == Keys::default());
         assert!(read(None) == Keys::default());
+    }
+
+    #[test]
+    fn what_is_kept_is_read_back() {
+        let object: SIPCluster = serde_json::from_value(json!({
+            "metadata": {"namespace": "tenants", "name": "shop", "uid": "u"},
+            "spec": {"services": {"auth": [{"image": "dex:2", "nodeInterfaceId": "oam", "hostname": "sso"}]}},
+        }))
+        .unwrap();
+        let cluster = Cluster::parse(&object).unwrap();
+        let instance = Instance::new(&cluster, cluster.auth()[0].service(), "auth", "dex");
+        let pair = |name: &str| Pair {
+            certificate: format!("{name}'s certificate"),
+            key: format!("{name}'s key"),
+        };
+        let keys = Keys {
+            certificates: Stored {
+                authority: Some(pair("CA")),
+                next: Some(pair("next CA")),
+                previous: Some("the CA before".to_owned()),
+                serving: Some(Serving {
+                    chain: "chain".to_owned(),
+                    key: "key".to_owned(),
+                    made_for: "names".to_owned(),
+                }),
+            },
+            published: Published {
+                current: Some("published".to_owned()),
+                outgoing: Some("outgoing".to_owned()),
+            },
+            storage_password: Some("password".to_owned()),
+            cert_manager: true,
+            addresses: Addresses::read(Some("fd00::7"), Some("lb.example.org")),
+        };
+        for keys in [keys, Keys::default()] {
+            assert!(read(Some(&secret(&instance, &keys))) == keys);
+        }
     }
 }

@@ -8,6 +8,7 @@
 //! | `identity` | what the agent owns |
 //! | `material` | what a provider is made of besides its entry |
 //! | `issuer` | where a provider is reached |
+//! | [`addresses`] | the addresses of its Service, which may be missing for a while |
 //! | `inputs` | the Secrets that an entry names |
 //! | [`key_secret`], [`kept_secrets`] | the Secret in which the agent keeps what it made |
 //! | [`certificates`] | the provider's certificate and its CA, where the agent makes them |
@@ -21,6 +22,7 @@
 //! | [`directory`], [`discovery`], [`https`], `ldap` | how directories and providers are queried |
 //! | [`tenant`] | the bindings of groups at the tenant's API server |
 
+pub mod addresses;
 mod cert_manager;
 pub mod certificates;
 pub mod checks;

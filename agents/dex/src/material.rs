@@ -97,16 +97,26 @@ impl<'a> Sources<'a> {
         tenant: Option<Result<Tenant, Problem>>,
     ) -> Result<Material, Error> {
         let (cluster, provider) = (scope.cluster, entry.provider());
-        if provider.connectors().is_empty() && provider.static_passwords().is_none() {
-            let why = "nobody could log in: set connectors";
-            return Err(refused(entry, CONNECTOR_MISSING, why));
-        }
         let name = entry.service().object_name().as_str();
         let service = scope
             .observed
             .services()
             .find(|service| service.name_any() == name);
-        let mut reached = issuer::reached(entry, cluster.namespace(), service).map_err(Error::Refused)?;
+        let mut keys = kept.keys();
+        keys.addresses = issuer::addresses(entry, service, &keys.addresses);
+        // What the Service has had is known also where the entry is refused meanwhile.
+        let kept_addresses = if kept.exists() {
+            kept.keep(&keys).await
+        } else {
+            Ok(())
+        };
+        if provider.connectors().is_empty() && provider.static_passwords().is_none() {
+            let why = "nobody could log in: set connectors";
+            return Err(refused(entry, CONNECTOR_MISSING, why));
+        }
+        kept_addresses?;
+        let reached = issuer::reached(entry, cluster.namespace(), service, &keys.addresses);
+        let mut reached = reached.map_err(Error::Refused)?;
         let inputs = self.inputs(cluster);
         let (secrets, mut problems) = inputs.secrets(entry).await?;
         let given = inputs.given(entry).await?;
@@ -118,7 +128,6 @@ impl<'a> Sources<'a> {
                 None
             }
         };
-        let mut keys = kept.keys();
         let password = keys.storage_password.get_or_insert_with(password).clone();
         let certificate = if let Some(issuer) = self.issuer(entry) {
             keys.cert_manager = true;
@@ -244,12 +253,13 @@ fn made(
     reached: &Reached,
 ) -> Result<Certificate, Error> {
     let kept = std::mem::take(&mut keys.certificates);
-    let mut names = reached.names.clone();
-    if reached.lacks_address {
-        // It may come back: a certificate without it would start other pods twice.
-        names.extend(kept.names());
-    }
-    let made = certificates::renewed(kept, given, &names, SystemTime::now());
+    let made = certificates::renewed_for_any(
+        &kept,
+        given,
+        &reached.names,
+        &reached.fallbacks,
+        SystemTime::now(),
+    );
     let (certificates, certificate) =
         made.map_err(|error| refused(entry, CERTIFICATE_INVALID, &error.to_string()))?;
     keys.certificates = certificates;

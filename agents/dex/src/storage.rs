@@ -5,6 +5,7 @@
 
 mod begun;
 mod connection;
+mod key_ids;
 mod names;
 mod quota;
 mod release;
@@ -19,7 +20,6 @@ use std::{
 
 use etcd_client::{Client, DeleteOptions, Permission, PermissionType};
 use render::dex::Storage;
-use serde_json::Value;
 use tokio::time;
 
 use crate::metrics::StorageMetrics;
@@ -29,10 +29,6 @@ pub use self::names::Part;
 
 /// Within this time etcd answers, or it counts as unreachable.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Longest record of a provider's keys that is read, in bytes: of some hundred keys. The provider's password suffices to write it.
-const LONGEST_KEYS: usize = 256 * 1024;
-/// So many of its keys count.
-const MOST_KEYS: usize = 512;
 /// Pause between two comparisons of the users that were added with those that etcd has.
 const COMPARE: Duration = Duration::from_secs(10);
 
@@ -187,7 +183,7 @@ impl Store {
             let kept = client.get(key, None).await.map_err(etcd("read keys"))?;
             let mut ids = BTreeSet::new();
             for kept in kept.kvs() {
-                ids.extend(ids_of_keys(kept.value()));
+                ids.extend(key_ids::of_record(kept.value()));
             }
             Ok(ids)
         }))
@@ -346,31 +342,6 @@ impl Store {
             changed.map_err(etcd("change a password"))?;
         }
         Ok(())
-    }
-}
-
-/// The ids of the JSON Web Keys in a record of Dex.
-fn ids_of_keys(record: &[u8]) -> BTreeSet<String> {
-    let mut ids = BTreeSet::new();
-    let short = (record.len() <= LONGEST_KEYS).then_some(record);
-    if let Some(value) = short.and_then(|record| serde_json::from_slice(record).ok()) {
-        collect_ids(&value, &mut ids);
-    }
-    ids
-}
-
-/// The ids of all JSON Web Keys in a value: releases of Dex name the fields differently.
-fn collect_ids(value: &Value, ids: &mut BTreeSet<String>) {
-    if ids.len() >= MOST_KEYS {
-        return;
-    }
-    match value {
-        Value::Object(fields) => {
-            ids.extend(fields.get("kid").and_then(Value::as_str).map(str::to_owned));
-            fields.values().for_each(|value| collect_ids(value, ids));
-        }
-        Value::Array(values) => values.iter().for_each(|value| collect_ids(value, ids)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

@@ -195,19 +195,23 @@ mod tests {
             uid: uid.to_owned(),
             name: "auth-shop".to_owned(),
         });
-        let tried = std::sync::Mutex::new(Vec::new());
+        let done = std::sync::Mutex::new(Vec::new());
         remove(parts.into_iter(), |part| {
-            tried.lock().unwrap().push(part.uid.clone());
-            let is_first = part.uid == "a";
-            std::future::ready(if is_first {
-                Err(storage::Error::Late {
-                    within: Duration::from_secs(5),
-                })
-            } else {
+            // Whether it is still unused is asked at its turn, and not before.
+            let before = done.lock().unwrap().len();
+            let done = &done;
+            async move {
+                done.lock().unwrap().push((part.uid.clone(), before));
+                if part.uid == "a" {
+                    return Err(storage::Error::Late {
+                        within: Duration::from_secs(5),
+                    });
+                }
                 Ok(true)
-            })
+            }
         })
         .await;
-        assert_eq!(tried.into_inner().unwrap(), ["a", "b", "c"]);
+        let expected = [("a", 0), ("b", 1), ("c", 2)].map(|(uid, before)| (uid.to_owned(), before));
+        assert_eq!(done.into_inner().unwrap(), expected);
     }
 }

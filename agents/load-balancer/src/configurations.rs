@@ -23,7 +23,7 @@ pub(crate) fn older(maps: &[PartialObjectMeta<ConfigMap>], cluster: &str, goal: 
     let name = older.name_any();
     Some(format!(
         "ConfigMap {name} still has an earlier configuration, with which a new pod would start: the spec has no entry for {name} any more, or \
-         the agent cannot apply its change (see the other messages)"
+         the agent cannot apply its change (another message of this condition has the cause)"
     ))
 }
 

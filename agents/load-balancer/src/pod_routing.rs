@@ -54,7 +54,7 @@ pub(crate) fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
     let instance = pod.labels().get(labels::INSTANCE).map_or("", String::as_str);
     let Some(configuration) = desired.configurations.get(instance) else {
         return Routing::Some(format!(
-            "pod {name} of {instance} still runs: the spec has no entry for {instance} any more, or the agent cannot apply its change (see the other messages)"
+            "pod {name} of {instance} still runs: the spec has no entry for {instance} any more, or the agent cannot apply its change (another message of this condition has the cause)"
         ));
     };
     if pod_http::port(pod, REPORT_PORT_NAME).is_some() {
@@ -159,7 +159,7 @@ mod tests {
         );
         let of_sip = with(pod(&up), "/metadata/labels", json!({(labels::INSTANCE): "lb"}));
         let earlier = "pod lb-1 runs an earlier configuration";
-        let dropped = "pod lb-1 of dropped still runs: the spec has no entry for dropped any more, or the agent cannot apply its change (see the other messages)";
+        let dropped = "pod lb-1 of dropped still runs: the spec has no entry for dropped any more, or the agent cannot apply its change (another message of this condition has the cause)";
         let some = |why: &str| Routing::Some(why.to_owned());
         for (what, pod, expected) in [
             ("it runs", pod(&up), Routing::Ask(DIGEST)),

@@ -49,7 +49,7 @@ pub struct AuthSpec {
     )]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
-    /// Node port that leads to the provider. Default: picked by the API server.
+    /// Node port that leads to the provider. Default: a node port that the site's API server assigns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
     /// Secret in the SIPCluster's namespace with a CA (`tls.crt` and `tls.key`) that the provider's certificate is issued from.

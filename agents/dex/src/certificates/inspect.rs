@@ -2,6 +2,7 @@
 
 use std::{
     net::IpAddr,
+    ops::Range,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -13,7 +14,7 @@ use rustls::{
     server::ParsedCertificate,
 };
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject as _};
-use x509_parser::{extensions::GeneralName, parse_x509_certificate};
+use x509_parser::{certificate::Validity, extensions::GeneralName, parse_x509_certificate, time::ASN1Time};
 
 use super::Names;
 
@@ -61,8 +62,10 @@ pub(super) fn is_trusted(certificate: &Certificate, now: SystemTime) -> Result<(
         .zip(certificates(bundle).ok())
         .ok_or(rule)?;
     let (own, between) = chain.split_first().ok_or(rule)?;
+    // The library leaves it to others when a root is valid.
+    let is_valid = |root: &CertificateDer<'_>| validity(root).is_some_and(|range| range.contains(&now));
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(bundle);
+    roots.add_parsable_certificates(bundle.into_iter().filter(is_valid));
     let own = ParsedCertificate::try_from(own).map_err(|_| rule)?;
     let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
     let since = now.duration_since(UNIX_EPOCH).map_err(|_| rule)?;
@@ -149,10 +152,28 @@ pub(super) fn has_key(certificate: &str, key: &KeyPair) -> bool {
     der.is_ok_and(|der| parse_x509_certificate(&der).is_ok_and(|(_, parsed)| parsed.public_key().raw == own))
 }
 
+/// When the first certificate of a text becomes valid.
+pub(crate) fn begins(certificates: &str) -> Option<SystemTime> {
+    let der = CertificateDer::from_pem_slice(certificates.as_bytes()).ok()?;
+    Some(validity(&der)?.start)
+}
+
 /// When the first certificate of a text ends.
 pub(crate) fn ends(certificates: &str) -> Option<SystemTime> {
     let der = CertificateDer::from_pem_slice(certificates.as_bytes()).ok()?;
-    let (_, parsed) = parse_x509_certificate(&der).ok()?;
-    let seconds = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;
-    Some(UNIX_EPOCH + Duration::from_secs(seconds))
+    Some(validity(&der)?.end)
+}
+
+fn validity(certificate: &CertificateDer<'_>) -> Option<Range<SystemTime>> {
+    let (_, parsed) = parse_x509_certificate(certificate).ok()?;
+    let at = |time: ASN1Time| {
+        let seconds = u64::try_from(time.timestamp()).ok()?;
+        Some(UNIX_EPOCH + Duration::from_secs(seconds))
+    };
+    let Validity {
+        not_before,
+        not_after,
+    } = parsed.validity();
+    // Before 1970 is long ago.
+    Some(at(*not_before).unwrap_or(UNIX_EPOCH)..at(*not_after)?)
 }

@@ -1,11 +1,9 @@
-use super::*;
+use super::{inspect::names_of, *};
 
 const DAY: Duration = Duration::from_hours(24);
 
 fn names(host: &str) -> Names {
-    let mut names = Names::default();
-    names.add(host);
-    names
+    Names::from_hosts([host])
 }
 
 fn count(bundle: &str) -> usize {
@@ -26,21 +24,36 @@ fn nothing_is_made_anew_without_a_reason() {
 }
 
 #[test]
-fn a_certificate_stays_while_an_address_is_missing() {
+fn what_a_clock_that_was_ahead_made_is_valid() {
     let now = SystemTime::now();
-    let mut whole = names("sso.example.org");
-    whole.add("192.0.2.1");
-    let (stored, first) = renewed(Stored::default(), None, &whole, now).unwrap();
-    assert!(Stored::default().names() == Names::default() && stored.names() == whole);
-    let mut lacking = names("sso.example.org");
-    lacking.extend(stored.names());
-    let (stored, kept) = renewed(stored, None, &lacking, now).unwrap();
-    assert!(kept == first);
-    // Another address is in the next one, and the former is not.
-    let mut other = names("sso.example.org");
-    other.add("192.0.2.2");
-    let (stored, next) = renewed(stored, None, &other, now).unwrap();
-    assert!(next.chain != first.chain && stored.names() == other);
+    let host = names("sso.example.org");
+    let (ahead, first) = renewed(Stored::default(), None, &host, now + 300 * DAY).unwrap();
+    assert!(is_trusted(&first, now).is_err());
+    let (stored, next) = renewed(ahead, None, &host, now).unwrap();
+    assert!(next.chain != first.chain && next.bundle == first.bundle);
+    assert_eq!(is_trusted(&next, now), Ok(()));
+    let (_, same) = renewed(stored, None, &host, now).unwrap();
+    assert!(same == next);
+    // One that was ahead by years has made no certificate that is valid for years.
+    let (ahead, _) = renewed(Stored::default(), None, &host, now + 3000 * DAY).unwrap();
+    let (_, next) = renewed(ahead, None, &host, now).unwrap();
+    assert!(ends(&next.chain).unwrap() <= now + (365 + 90) * DAY);
+}
+
+#[test]
+fn a_clock_that_is_behind_ends_no_certificate() {
+    let now = SystemTime::now();
+    let host = names("sso.example.org");
+    let (stored, first) = renewed(Stored::default(), None, &host, now).unwrap();
+    for behind in [DAY, 100 * DAY, 300 * DAY] {
+        let (stored, next) = renewed(stored.clone(), None, &host, now - behind).unwrap();
+        assert!(next.bundle == first.bundle);
+        for time in [now - behind, now] {
+            assert_eq!(is_trusted(&next, time), Ok(()), "{behind:?}");
+        }
+        let (_, same) = renewed(stored, None, &host, now).unwrap();
+        assert!(same == next);
+    }
 }
 
 #[test]
@@ -189,15 +202,51 @@ fn a_given_authority_is_used_only_if_people_trust_it() {
         root: limited("example.org", now - DAY).root,
         ..good.clone()
     };
+    let without_root = |given: Given| Given { root: None, ..given };
+    let alone = without_root(good.clone());
+    renewed(Stored::default(), Some(&alone), &host, now).unwrap();
+    let late = || limited("example.org", now + DAY);
     for (what, given) in [
         ("another root", other_root),
-        ("not valid yet", limited("example.org", now + DAY)),
+        ("not valid yet", late()),
+        ("trusted, and not valid yet", without_root(late())),
         ("other names", limited("example.net", now - DAY)),
     ] {
         // What runs has a certificate that is trusted, so it must stay.
         let refused = renewed(stored.clone(), Some(&given), &host, now);
         assert!(matches!(refused, Err(Error::Given(_))), "{what}");
     }
+}
+
+#[test]
+fn a_former_address_that_the_authority_refuses_is_left_out() {
+    let now = SystemTime::now();
+    let given = limited("example.org", now - DAY);
+    let mut stored = Stored::default();
+    let mut made = |lists: &[&[&str]]| {
+        let lists: Vec<_> = lists
+            .iter()
+            .map(|names| Names::from_hosts(names.iter().copied()))
+            .collect();
+        let (first, fallbacks) = lists.split_first().unwrap();
+        let (next, certificate) = renewed_for_any(&stored, Some(&given), first, fallbacks, now).ok()?;
+        stored = next;
+        let names = lists
+            .iter()
+            .position(|names| names_of(&certificate.chain).as_ref() == Some(names));
+        Some((names?, certificate.chain))
+    };
+    let (allowed, own) = (["sso.example.org", "lb.example.org"], ["sso.example.org"]);
+    assert_eq!(made(&[&allowed, &own]).unwrap().0, 0);
+    let refused = ["sso.example.org", "lb.example.net"];
+    let first = made(&[&refused, &refused, &own]).unwrap();
+    assert_eq!(first.0, 2);
+    assert_eq!(
+        made(&[&refused, &refused, &own]),
+        Some(first),
+        "nothing is made twice"
+    );
+    assert_eq!(made(&[&refused, &["sso.example.net"]]), None);
 }
 
 #[test]

@@ -319,6 +319,29 @@ fn an_earlier_kubeconfig_and_name_are_not_used_any_more() {
 }
 
 #[test]
+fn only_dropped_entries_of_the_cluster_are_forgotten() {
+    let key = |namespace: &str, uid: &str, name: &str| Key {
+        namespace: namespace.to_owned(),
+        uid: uid.to_owned(),
+        name: name.to_owned(),
+    };
+    let checks = Checks::default();
+    let mut kept = BTreeSet::new();
+    for (namespace, uid) in [("a", "9"), ("b", "1"), ("b", "2"), ("b", "21"), ("c", "2")] {
+        for name in ["auth-one", "auth-two"] {
+            let key = key(namespace, uid, name);
+            applied(&checks, &key, target("sso", "CA"));
+            checks.propose(key.clone(), (ObjectRef::new("shop"), 2), target("sso", "CA"));
+            kept.insert(key);
+        }
+    }
+    checks.keep("b", "2", &["auth-two", "auth-three"].into());
+    kept.remove(&key("b", "2", "auth-one"));
+    let Providers { proposed, checked } = &*checks.providers();
+    assert!(proposed.keys().eq(&kept) && checked.keys().eq(&kept));
+}
+
+#[test]
 fn a_long_fault_is_truncated() {
     let checks = Checks::default();
     let key = key("tenants", "shop");

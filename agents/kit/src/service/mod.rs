@@ -86,3 +86,4 @@ pub use problem::Problem;
 pub use process::{run, run_started};
 pub use stores::Stores;
 pub use watches::Watches;
+pub use without_scheduler::WAITING_RESYNC;

@@ -8,6 +8,7 @@ use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 use super::{
     observed::is_placed,
+    ownership,
     problem::{PORT_CONFLICT, Problem, REFUSED},
     site::Site,
 };
@@ -20,7 +21,8 @@ const ELSEWHERE: &str = "another namespace";
 /// The conflict that is known before anything is applied: with ports of other Services, and with ports that older placed clusters of the
 /// same namespace ask for, whether they have them yet or not. Clusters of other namespaces reserve nothing by asking, since their
 /// Services may be refused for ever: there the API server decides, which gives a port to one Service. A cluster that is not placed may
-/// wait for ever, and reserves nothing. The ports that the Service has already are its own.
+/// wait for ever, and reserves nothing. The ports that the Service has already are its own. Of the cluster's other Services the watch may show
+/// one that this pass has deleted, or ports that it has moved: these count where the API server refuses them.
 pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> Option<Problem> {
     let held = site.stores.services.get(&ObjectRef::from_obj(service));
     let held = held.as_deref().map(node_ports).unwrap_or_default();
@@ -31,8 +33,11 @@ pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> O
     if wanted.is_empty() {
         return None;
     }
+    let uid = object.uid().unwrap_or_default();
     let services = site.stores.services.state();
-    let mut taken = taken(&wanted, service, services.iter().map(AsRef::as_ref));
+    let services = services.iter().map(AsRef::as_ref);
+    let others = services.filter(|other| !ownership::is_owned_by(other, &uid));
+    let mut taken = taken(&wanted, service, others);
     for other in site.stores.clusters.state() {
         // The ports of a cluster that is being deleted end with its Services.
         if other.metadata.namespace != object.metadata.namespace

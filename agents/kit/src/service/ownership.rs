@@ -129,7 +129,7 @@ pub(super) async fn take_over<K: Object>(
         .map_err(Error::kubernetes("take over what Airship SIP made"))
 }
 
-fn is_owned_by(service: &Service, uid: &str) -> bool {
+pub(super) fn is_owned_by(service: &Service, uid: &str) -> bool {
     service
         .owner_references()
         .iter()

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Pause between two passes over a spec that waits. What a service does beside its passes (it revokes, for instance) it does for as long as
 /// they name an entry.
-const REPEAT: Duration = Duration::from_secs(30);
+pub const WAITING_RESYNC: Duration = Duration::from_secs(30);
 
 /// The members that a cluster holds, as [`members`] answers them.
 pub(super) async fn members_or_last<S: Service>(
@@ -153,8 +153,16 @@ pub(super) async fn restrict<S: Service>(
     });
     let pass = keep(context, observed, &left(observed, &staying, &pruned), finding).await?;
     let refused = pass.refused || !pruned.refused.is_empty() || !is_revoked;
-    let requeue = pass.requeue.or((!entries.is_empty()).then_some(REPEAT));
+    let requeue = next_of_waiting(pass.requeue, !entries.is_empty());
     pruned.end(Pass { requeue, refused })
+}
+
+/// When a spec that waits is reconciled again: without an entry only for what is requeued anyway.
+fn next_of_waiting(requeue: Option<Duration>, names_entries: bool) -> Option<Duration> {
+    requeue
+        .into_iter()
+        .chain(names_entries.then_some(WAITING_RESYNC))
+        .min()
 }
 
 /// These instances stay; hosts that leave are released where no instance runs. `None`: nothing new is found of them.
@@ -183,4 +191,23 @@ pub(super) async fn keep<S: Service>(
         requeue: drain.requeue,
         refused: drain.forbidden,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spec_that_waits_is_reconciled_again() {
+        let (sooner, later) = (WAITING_RESYNC / 2, WAITING_RESYNC * 10);
+        for (requeue, names_entries, expected) in [
+            (None, false, None),
+            (Some(later), false, Some(later)),
+            (None, true, Some(WAITING_RESYNC)),
+            (Some(sooner), true, Some(sooner)),
+            (Some(later), true, Some(WAITING_RESYNC)),
+        ] {
+            assert_eq!(next_of_waiting(requeue, names_entries), expected);
+        }
+    }
 }

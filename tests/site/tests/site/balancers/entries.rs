@@ -8,7 +8,7 @@ use sandbox::{inventory::NETWORK, region::Agent};
 use serde_json::{Value, json};
 
 use super::workers;
-use crate::fixtures::{Cluster, Role, Stage, cluster, on_shared_site};
+use crate::fixtures::{Cluster, Role, Stage, cluster, on_shared_site, statuses_sent};
 
 /// The Services of a scenario's load balancers by their first port: uid, and how often the Deployment's spec has changed.
 async fn made(stage: &Stage, scenario: &str) -> BTreeMap<i32, (String, Option<i64>)> {
@@ -74,6 +74,16 @@ fn entries_without_names_keep_their_objects_by_their_ports() {
     });
 }
 
+/// No status has ever reported that node ports are taken.
+fn never_in_conflict(stage: &Stage, cluster: &Cluster) {
+    let sent = statuses_sent(stage, cluster);
+    assert!(!sent.is_empty(), "the audit log has the statuses");
+    for sent in sent {
+        let sent = sent.request_object.to_string();
+        assert!(!sent.contains("PortConflict"), "{sent}");
+    }
+}
+
 #[tokio::test]
 async fn a_slow_watch_of_services_moves_no_entry() {
     let scenario = "slow-services";
@@ -103,15 +113,20 @@ async fn a_slow_watch_of_services_moves_no_entry() {
     edit(&stage, &bank, std::slice::from_ref(&moved)).await;
     let alone = made(&stage, scenario).await;
     assert_eq!(alone[&31_329].0, after[&31_328].0);
-    let both = json!({"services": {"loadBalancerWorker": [moved, third]}});
-    stage.edit(&bank, both).await;
-    let of_before = "31328 by Service slow-services/loadbalancer-worker-bank";
-    stage
-        .condition_mentions(&bank, "LoadBalancerReady", "False", "PortConflict", of_before)
-        .await;
+    edit(&stage, &bank, &[moved.clone(), third.clone()]).await;
+    let frozen = made(&stage, scenario).await;
     proxy.thaw("services");
-    stage.ready(&bank).await;
+    // The watch has come so far when another Service is deleted again.
+    edit(
+        &stage,
+        &bank,
+        &[moved.clone(), third.clone(), entry(31_327, None)],
+    )
+    .await;
+    edit(&stage, &bank, &[moved, third]).await;
     let after = made(&stage, scenario).await;
+    assert_eq!(after, frozen);
+    never_in_conflict(&stage, &bank);
     assert_kept(&alone, &after);
     assert_ne!(after[&31_328].0, alone[&31_329].0);
 }
@@ -180,5 +195,11 @@ fn entries_with_names_keep_their_objects_whatever_their_ports() {
         let after = made(stage, "named").await;
         assert_eq!(after[&31_331], before[&31_331]);
         assert_eq!(after[&31_332].0, before[&31_330].0);
+
+        // Another name is another load balancer, on the port of the one that goes.
+        edit(stage, &shop, &[entry(31_331, Some("renamed"))]).await;
+        let renamed = made(stage, "named").await;
+        assert_ne!(renamed[&31_331].0, after[&31_331].0);
+        never_in_conflict(stage, &shop);
     });
 }

@@ -30,7 +30,7 @@ use kube::{
 use sandbox::inventory::NETWORK;
 use serde_json::{Value, json};
 
-use crate::fixtures::{Cluster, Role, Stage, cluster};
+use crate::fixtures::{AGENTS, Cluster, Role, Stage, cluster, fleet};
 
 /// The objects of a scenario.
 struct Objects {
@@ -72,6 +72,17 @@ fn objects(stage: &Stage, scenario: &str) -> Objects {
         policies: Api::namespaced(client(), scenario),
         pods: Api::namespaced(client(), scenario),
     }
+}
+
+/// A site with all agents, and with a cluster of three hosts that is ready.
+async fn with_three_workers(scenario: &str) -> (Stage, Cluster) {
+    let stage = Stage::start(scenario, &AGENTS).await;
+    stage.site.create_tenant_namespace(scenario).await.unwrap();
+    stage.load(&fleet(scenario, 3, 0, 1)).await;
+    let shop = cluster(scenario, "shop").role(Role::Worker, 3);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+    (stage, shop)
 }
 
 /// A cluster that holds nothing, whose one load balancer is in front of the API servers and has these fields too.

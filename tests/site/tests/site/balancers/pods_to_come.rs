@@ -7,8 +7,10 @@ use kube::{
 };
 use serde_json::json;
 
-use super::releases::{FIRST, nothing_is_given_back, until_held};
-use crate::fixtures::{AGENTS, Role, Stage, cluster, fleet};
+use super::{
+    releases::{FIRST, nothing_is_given_back, until_held},
+    with_three_workers,
+};
 
 const SCENARIO: &str = "to-come";
 const SET: &str = "loadbalancer-worker-shop-5d4f";
@@ -36,12 +38,7 @@ async fn make(sets: &Api<ReplicaSet>) {
 
 #[tokio::test]
 async fn hosts_wait_for_a_replica_set_that_has_no_pod() {
-    let mut stage = Stage::start(SCENARIO, &AGENTS).await;
-    stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
-    stage.load(&fleet(SCENARIO, 3, 0, 1)).await;
-    let shop = cluster(SCENARIO, "shop").role(Role::Worker, 3);
-    stage.create(&shop).await;
-    stage.ready(&shop).await;
+    let (mut stage, shop) = with_three_workers(SCENARIO).await;
 
     // Nobody makes the pod, as while a quota is used up.
     let manager = &mut stage.site.control_plane().controller_manager;

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use super::{
     balanced, objects,
     releases::{FIRST, nothing_is_given_back, until_held},
-    workers,
+    with_three_workers, workers,
 };
-use crate::fixtures::{AGENTS, PATIENCE, Role, Stage, cluster, fleet, on_shared_site};
+use crate::fixtures::{PATIENCE, Role, Stage, cluster, on_shared_site};
 
 const NAME: &str = "loadbalancer-controlplane-shop";
 
@@ -227,12 +227,7 @@ fn sips_objects_are_taken_over_without_a_gap() {
 #[tokio::test]
 async fn hosts_wait_for_a_deployment_of_sips_without_pods() {
     const SCENARIO: &str = "sips-left";
-    let mut stage = Stage::start(SCENARIO, &AGENTS).await;
-    stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
-    stage.load(&fleet(SCENARIO, 3, 0, 1)).await;
-    let shop = cluster(SCENARIO, "shop").role(Role::Worker, 3);
-    stage.create(&shop).await;
-    stage.ready(&shop).await;
+    let (mut stage, shop) = with_three_workers(SCENARIO).await;
 
     stage.agent(Agent::LoadBalancer).kill9().await.unwrap();
     let [_, _, (mut deployment, plural)] = made_by_sip();

@@ -63,7 +63,8 @@ async fn a_late_claim_has_its_labels_back_before_the_next_cluster() {
 
     assert_eq!(capm3.claim(&machine, HOST).await, Claim::Has(HOST.to_owned()));
     until(&stage, "be its Machine's", |host| is_held_by(host, &first)).await;
-    let named = format!("{HOST}: to be released, it is still used by Metal3Machine metal/first-worker-0");
+    let used = "it is still used by Metal3Machine";
+    let named = format!("{HOST}: to be released, {used} metal/{SCENARIO}-first-worker-0");
     stage
         .condition_mentions(&first, "HostsLabeled", "False", "Waiting", &named)
         .await;

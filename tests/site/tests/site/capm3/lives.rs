@@ -95,7 +95,7 @@ fn addresses_survive_a_data_template() {
         stage.gone(&first).await;
         let back = stage.hosts().get(name).await.unwrap();
         assert_eq!(
-            back.data["spec"]["networkData"]["name"], "first-worker-0-networkdata",
+            back.data["spec"]["networkData"]["name"], "templated-first-worker-0-networkdata",
             "it still names a Secret that is deleted"
         );
 
@@ -172,7 +172,7 @@ fn a_stranger_is_a_condition_an_event_and_a_report() {
         let patch = taken(other.reference(), json!("stall"));
         hosts.patch("stranger-w1", &params, &patch).await.unwrap();
 
-        let text = "Metal3Machine metal/shop-worker-7 of the Cluster API cluster stall";
+        let text = "Metal3Machine metal/stranger-shop-worker-7 of the Cluster API cluster stall";
         stage
             .condition_mentions(&shop, "HostsLabeled", "False", "Blocked", text)
             .await;

@@ -32,12 +32,12 @@ use crate::fixtures::{Cluster, PATIENCE, Role};
 const NAMESPACE: &str = "capm3-system";
 const ACCOUNT: &str = "capm3-manager";
 
-/// One of the Cluster of the same name as a `SIPCluster`, for its hosts in a role.
+/// One of the Cluster of the same name as a `SIPCluster`, for its hosts in a role. No test beside it on the site has one of its name.
 pub(crate) fn metal3_machine(cluster: &Cluster, role: Role, index: usize) -> Metal3Machine {
     let (Cluster { namespace, name, .. }, role) = (cluster, role.name());
     Metal3Machine {
         namespace: "metal".to_owned(),
-        name: format!("{name}-{}-{index}", role.to_lowercase()),
+        name: format!("{namespace}-{name}-{}-{index}", role.to_lowercase()),
         uid: None,
         cluster: name.clone(),
         selector: format!("{CLUSTER_NAMESPACE}={namespace},{CLUSTER_NAME}={name},{NODE_TYPE}={role}"),
