@@ -1,5 +1,5 @@
-//! The Secret in which the agent keeps what it made for a provider: certificates and the password of its storage. It is read from the
-//! API server before anything is made anew, and no pod reads it.
+//! The Secret in which the agent keeps what it made for a provider, certificates and the password of its storage, and the addresses that the
+//! provider's Service had. It is read from the API server before anything is made anew, and no pod reads it.
 //!
 //! It is written on the condition that it is as it was read, and not applied: a replica that lost its Lease must not put another CA
 //! in the place of one that it has not read.
