@@ -7,6 +7,7 @@
 mod clock;
 mod group;
 mod log;
+mod members;
 mod program;
 
 use std::{
@@ -23,6 +24,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 
 use self::group::Registry;
+
+/// Pause between two looks at the processes of a group that was killed.
+const PACE: Duration = Duration::from_millis(10);
 
 /// Why a process could not be started or ended.
 #[derive(Debug, thiserror::Error)]
@@ -203,7 +207,14 @@ impl Process {
     /// When the signal cannot be sent.
     pub async fn kill9(&mut self) -> Result<(), Error> {
         self.signal(Signal::KILL)?;
+        let group = self.running.as_ref().map(|(group, _)| *group);
         self.ended().await?;
+        if let Some(group) = group {
+            // What it has started dies by itself, perhaps later, and has its ports until then.
+            while members::run(group) {
+                tokio::time::sleep(PACE).await;
+            }
+        }
         Ok(())
     }
 
