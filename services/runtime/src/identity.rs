@@ -114,6 +114,18 @@ pub enum Error {
         /// The site.
         site: Name,
     },
+    /// With more CA certificates than are verified.
+    #[error(
+        "`{id}` shows {found} CA certificates of {bytes} bytes: at most 4 of 32 KiB in all are verified; leave out those that its chain does not need"
+    )]
+    LongChain {
+        /// The id.
+        id: String,
+        /// How many there are.
+        found: usize,
+        /// And how long they are.
+        bytes: usize,
+    },
     /// The certificate or its holder was revoked.
     #[error("`{id}`, or its certificate, is denied by --tls-deny")]
     Denied {

@@ -23,6 +23,12 @@ use super::material::anchors;
 use crate::error_chain::chain;
 use crate::identity::{self, Caller, Name, Realm};
 
+/// CA certificates that a caller may show between its own and the one that is believed. The library that verifies chains looks for a path
+/// through all of them, which takes seconds for hundreds, and no connection can be closed meanwhile.
+const MOST_INTERMEDIATES: usize = 4;
+/// How many bytes they may have.
+const LONGEST_CHAIN: usize = 32 * 1024;
+
 /// Ends of the names of authorities' files.
 const ENDINGS: [&str; 2] = ["crt", "pem"];
 
@@ -67,15 +73,18 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
+    /// `shown`: the server's own chain. Its CAs are the region's, as its trust anchors are.
     pub(super) fn read(
         files: &TrustFiles,
         region: (&Path, &Arc<RootCertStore>),
+        shown: &[CertificateDer<'_>],
         realm: &Realm,
         provider: &Arc<CryptoProvider>,
         known: &SiteAuthorities,
     ) -> Result<Self, Error> {
         let TrustFiles { sites, denied } = files;
-        let own = keys(region.1);
+        let mut own = keys(region.1);
+        own.extend(keys(&issuers(shown.iter().skip(1))));
         let sites = sites
             .as_deref()
             .map(|directory| known.read(directory, &own, provider));
@@ -101,25 +110,15 @@ impl Trust {
         self.sites.is_none()
     }
 
-    /// The site whose authority is in a chain that says to be of somebody else. With a certificate of the region's own for its key,
-    /// such an authority could certify everybody.
-    fn foreign_authority(
-        &self,
-        caller: &Caller,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-    ) -> Option<&Name> {
-        let sites = self.sites.as_ref()?;
-        let mut presented = RootCertStore::empty();
-        for certificate in std::iter::once(leaf).chain(intermediates) {
-            // One that cannot be read as an issuer has not been one.
-            let _ = presented.add(certificate.clone());
-        }
-        let own = caller.site().and_then(|site| sites.get(site));
-        let is_own = |key: &Vec<u8>| own.is_some_and(|own| own.keys.contains(key));
-        let presented = keys(&presented);
-        let mut foreign = presented.iter().filter(|key| !is_own(key));
-        foreign.find_map(|key| {
+    /// The site whose authority has issued a certificate of a chain that leads to the region's. With a certificate of the region's own for
+    /// its key, such an authority could certify everybody.
+    ///
+    /// A site may write any certificate into its file, also one whose key it does not have. So agents of another site are believed by
+    /// their own authority whatever it has written, and the key of the caller's own certificate, which issues nothing, does not count.
+    fn foreign_authority(&self, caller: &Caller, intermediates: &[CertificateDer<'_>]) -> Option<&Name> {
+        let sites = self.sites.as_ref().filter(|_| caller.site().is_none())?;
+        let presented = keys(&issuers(intermediates));
+        presented.iter().find_map(|key| {
             let mut all = sites.iter();
             all.find_map(|(site, authority)| authority.keys.contains(key).then_some(site))
         })
@@ -134,6 +133,14 @@ impl Trust {
     ) -> Result<(Caller, ClientCertVerified), rustls::Error> {
         let caller = self.realm.caller_of(leaf).map_err(super::refusal::refused)?;
         super::refusal::claim(|| self.realm.uri(&caller));
+        let bytes = intermediates.iter().map(|certificate| certificate.len()).sum();
+        if intermediates.len() > MOST_INTERMEDIATES || bytes > LONGEST_CHAIN {
+            return Err(super::refusal::refused(identity::Error::LongChain {
+                id: self.realm.uri(&caller),
+                found: intermediates.len(),
+                bytes,
+            }));
+        }
         let authority = match (caller.site(), &self.sites) {
             (Some(site), Some(sites)) => {
                 let authority = sites.get(site).ok_or_else(|| {
@@ -145,7 +152,7 @@ impl Trust {
             (Some(_), None) | (None, _) => &self.region,
         };
         let verified = authority.verify_client_cert(leaf, intermediates, now)?;
-        if let Some(site) = self.foreign_authority(&caller, leaf, intermediates) {
+        if let Some(site) = self.foreign_authority(&caller, intermediates) {
             return Err(super::refusal::refused(identity::Error::ForeignAuthority {
                 id: self.realm.uri(&caller),
                 site: site.clone(),
@@ -160,6 +167,13 @@ impl Trust {
         }
         Ok((caller, verified))
     }
+}
+
+/// Certificates that may have issued others. One that cannot be read as an issuer has not been one.
+fn issuers<'a>(certificates: impl IntoIterator<Item = &'a CertificateDer<'a>>) -> RootCertStore {
+    let mut issuers = RootCertStore::empty();
+    issuers.add_parsable_certificates(certificates.into_iter().cloned());
+    issuers
 }
 
 /// The public keys of certificates, in the form in which trust anchors have them.

@@ -21,8 +21,8 @@ pub struct LimitArgs {
     /// Calls per second of one identity; the burst is twice as many
     #[arg(long, env = "SIP_LIMIT_RATE", value_name = "CALLS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     limit_rate: u32,
-    /// Mebibytes of large requests with a spec that are buffered for one identity; other requests and answers have as much again
-    /// by kind, and half as much together
+    /// Buffer limit of one identity in MiB, for requests of more than 4 KiB with a spec. The limits of other messages are fixed
+    /// fractions of it
     #[arg(long, env = "SIP_LIMIT_BUFFER_MIB", value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u32).range(17..=1024))]
     limit_buffer_mib: u32,
     /// Concurrent connections of one identity; a further one replaces the oldest

@@ -3,9 +3,12 @@
 //!
 //! Nothing is queued for a watcher. It has a cursor; when the connection has room for another event, the next changes
 //! after the cursor are read. A slow watcher sees fewer states in between, never a gap, and costs no memory: changes that are read
-//! share their records with the site, and are encoded one at a time.
+//! have their records only as long as the site has them, and are encoded one at a time.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Weak},
+};
 
 use futures::Stream;
 use proto::placement::v1::{
@@ -19,12 +22,41 @@ use crate::{
     convert,
     error::Error,
     ledger::{Commit, SitePosition, commit::Stopped},
+    record::{ClusterId, Record},
     region::{Region, SharedSite},
     site::{Changed, Cursor},
 };
 
 /// Changes that are read at once.
 const READ: usize = 64;
+
+/// A change that was read and is not sent yet.
+#[derive(Debug)]
+enum Ready {
+    /// A record as long as it is the newest: a former one is left out, since its cluster comes again at a later revision.
+    Record(Weak<Record>),
+    Removed {
+        revision: u64,
+        cluster: ClusterId,
+    },
+}
+
+impl Ready {
+    fn new(change: Changed) -> Self {
+        match change {
+            Changed::Record(record) => Self::Record(Arc::downgrade(&record)),
+            Changed::Removed { revision, cluster } => Self::Removed { revision, cluster },
+        }
+    }
+
+    /// `None`: there is a newer state.
+    fn change(self) -> Option<Changed> {
+        match self {
+            Self::Record(record) => record.upgrade().map(Changed::Record),
+            Self::Removed { revision, cluster } => Some(Changed::Removed { revision, cluster }),
+        }
+    }
+}
 
 struct Watcher {
     name: String,
@@ -35,7 +67,7 @@ struct Watcher {
     ending: CancellationToken,
     cursor: Cursor,
     /// Read in this epoch and not sent yet.
-    ready: VecDeque<(u64, Changed)>,
+    ready: VecDeque<(u64, Ready)>,
     /// To be told before anything else: what is known is to be forgotten.
     reset: Option<SitePosition>,
     /// Everything up to here was told, `Synced` included; `None` before the first time.
@@ -87,8 +119,10 @@ impl Watcher {
                 self.ready.clear();
                 return Ok(event(at, Event::Reset(Reset {})));
             }
-            if let Some((epoch, change)) = self.ready.pop_front() {
-                return Ok(self.event(epoch, change));
+            while let Some((epoch, ready)) = self.ready.pop_front() {
+                if let Some(change) = ready.change() {
+                    return Ok(self.event(epoch, change));
+                }
             }
             // Before what is durable is read: a change that comes meanwhile wakes it at once.
             self.stored.borrow_and_update();
@@ -113,7 +147,7 @@ impl Watcher {
                 Some(changes) => {
                     for change in changes {
                         self.cursor.advance(change.revision());
-                        self.ready.push_back((here.epoch(), change));
+                        self.ready.push_back((here.epoch(), Ready::new(change)));
                     }
                 }
             }

@@ -116,7 +116,7 @@ impl Redb {
             let transaction = self.database.begin_write().map_err(Error::storage("begin"))?;
             let mut table = transaction
                 .open_table(PROOF)
-                .map_err(Error::storage("open the proof"))?;
+                .map_err(Error::storage("open the table of the test write"))?;
             match value {
                 Some(value) => table.insert(0, value).map(drop),
                 None => table.remove(0).map(drop),

@@ -360,8 +360,8 @@ impl Region {
             let reached = history.at(self.inner.committer.staged());
             if asked.epoch() > reached.epoch() || asked.revision() > reached.revision() {
                 return Err(Error::Superseded {
-                    what: format!("site {site:?} at {reached}"),
-                    by: format!("position {asked}, which was seen already"),
+                    what: format!("position {asked} of site {site:?} (at_least)"),
+                    by: format!("this ledger, which has issued {reached} at most"),
                 });
             }
             self.inner

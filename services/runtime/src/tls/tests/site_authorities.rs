@@ -73,6 +73,60 @@ async fn a_site_authority_under_the_regions_makes_no_operators() {
     entered(&served, &region, &own).await.unwrap();
 }
 
+/// A certificate with others after it.
+fn with_chain(issued: &Issued, others: &[&str]) -> Issued {
+    Issued {
+        certificate: issued.certificate.clone() + &others.concat(),
+        key: issued.key.clone(),
+    }
+}
+
+#[tokio::test]
+async fn a_site_locks_nobody_out_by_certificates_of_others() {
+    let region = Authority::new();
+    let (people, one, two) = (Authority::under(&region), Authority::new(), Authority::new());
+    let below_two = Authority::under(&two);
+    // The scheduler shows the region's intermediate CA to everybody.
+    let scheduler = people.issue(&Subject::of_caller(&Caller::Scheduler));
+    let server = Disk::new(&with_chain(&scheduler, &[people.pem()]), &region);
+    let (direct, below) = (
+        Subject::of_caller(&agent_of("s2")),
+        Subject::of_caller(&agent_of("s2")),
+    );
+    let direct = two.issue(&direct);
+    let below = with_chain(&below_two.issue(&below), &[below_two.pem()]);
+    let ada = people.issue(&Subject::of_caller(&Caller::Operator { name: name("ada") }));
+    let ada = with_chain(&ada, &[people.pem()]);
+    server.trust_site("s2", &two);
+    for added in [
+        &direct.certificate,
+        below_two.pem(),
+        people.pem(),
+        &ada.certificate,
+    ] {
+        server.write("sites/s1.crt", &format!("{}{added}", one.pem()));
+        let served = Served::start(&server.server_args()).await;
+        for issued in [&direct, &below, &ada] {
+            entered(&served, &region, issued).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_chain_is_refused_before_it_is_verified() {
+    let region = Authority::new();
+    let server = server(&region);
+    let served = Served::start(&server.server_args()).await;
+    let ada = region.issue(&Subject::of_caller(&Caller::Operator { name: name("ada") }));
+    let others: Vec<_> = (0..5).map(|_| Authority::new()).collect();
+    let others: Vec<_> = others.iter().map(Authority::pem).collect();
+    entered(&served, &region, &with_chain(&ada, &others[..4]))
+        .await
+        .unwrap();
+    let why = entered(&served, &region, &with_chain(&ada, &others)).await;
+    why.unwrap_err();
+}
+
 #[tokio::test]
 async fn an_unusable_authority_of_a_site_stops_no_other_site() {
     let region = Authority::new();

@@ -5,7 +5,7 @@ use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
 use super::{
     Etcd, batch,
     keys::{self, Keys},
-    place::PAGE,
+    pages::Pages,
 };
 use crate::ledger::Error;
 
@@ -43,16 +43,12 @@ impl Etcd {
 
     async fn copy(&self, copy: &Keys) -> Result<(), Error> {
         let (keys, limits) = (&self.place.keys, self.place.limits);
-        let end = keys::after(keys.root());
-        let mut from = Some(keys.root().to_owned());
+        let root = keys.root().to_owned();
+        let mut pages = Pages::new(&self.place, root, keys::after(keys.root()), 0);
         let mut schema = Vec::new();
         let mut writes: Vec<TxnOp> = Vec::new();
         let mut bytes = 0;
-        while let Some(key) = from {
-            let options = GetOptions::new().with_range(&*end).with_limit(PAGE);
-            let mut page = self.place.get(key, options).await?;
-            let more = page.more();
-            let entries = page.take_kvs();
+        while let Some(entries) = pages.next().await? {
             for entry in &entries {
                 let rest = Keys::rest(entry.key(), keys.root())?;
                 if rest == "schema" {
@@ -70,10 +66,6 @@ impl Etcd {
                 bytes += size;
                 writes.push(TxnOp::put(key, entry.value(), None));
             }
-            from = match entries.last() {
-                Some(last) if more => Some(format!("{}\0", Keys::rest(last.key(), "")?)),
-                _ => None,
-            };
         }
         self.put(writes).await?;
         self.put(vec![TxnOp::put(copy.schema(), schema, None)]).await

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use etcd_client::GetOptions;
 use proto::ledger::v1 as disk;
 
 use super::{
     Etcd,
     batch::Part,
     keys::{Keys, number},
-    place::PAGE,
+    pages::{self, PageSize},
 };
 use crate::ledger::{
     Commit, Error, Page, Query,
@@ -28,23 +27,32 @@ impl Etcd {
     /// request looks at so many, and between two of them whoever has gone is noticed.
     pub(super) fn read_part(&self, query: Query<'_>) -> Result<Page, Error> {
         let keys = &self.place.keys;
-        let usual = u64::try_from(PAGE).unwrap_or(1);
+        let mut size = PageSize::default();
         let mut reading = Reading::new(query);
         let mut upto = query.before.min(self.written().last.next()).number();
-        let mut span = usual;
+        // So many commits, of which each may have an entry.
+        let commits = |size: PageSize| u64::try_from(size.keys()).unwrap_or(1);
+        let mut span = commits(size);
         while upto > 0 {
             if reading.is_whole(Commit::new(upto)) {
                 return Ok(reading.page());
             }
             let from = upto.saturating_sub(span);
-            let options = GetOptions::new().with_range(keys.decision(Commit::new(upto)));
-            let answer = self.place.get(keys.decision(Commit::new(from)), options);
-            let entries = self.runtime.block_on(answer)?.take_kvs();
-            // Earlier versions left gaps, which may be wide.
+            let (begin, end) = (keys.decision(Commit::new(from)), keys.decision(Commit::new(upto)));
+            let answer = pages::first(&self.place, &begin, &end, 0, &mut size);
+            let mut answer = self.runtime.block_on(answer)?;
+            if answer.more() {
+                // It has the oldest of the span, and the newest are wanted.
+                span = (span / 8).max(1);
+                continue;
+            }
+            let entries = answer.take_kvs();
+            // Trimming leaves gaps, which may be wide.
             span = if entries.is_empty() {
                 span.saturating_mul(2)
             } else {
-                usual
+                size.came(&entries);
+                commits(size)
             };
             for entry in entries.iter().rev() {
                 let commit = number(keys, entry)?;
@@ -62,7 +70,7 @@ impl Etcd {
     pub(super) async fn shares(&self, position: &disk::Position) -> Result<Shares, Error> {
         let keys = &self.place.keys;
         let mut slots = BTreeMap::new();
-        for entry in self.place.range(&keys.slots(), 0).await? {
+        for entry in pages::all(&self.place, &keys.slots(), 0).await? {
             let at: Option<u64> = Keys::rest(entry.key(), &keys.slots())?.parse().ok();
             let commit = std::str::from_utf8(entry.value()).ok();
             let commit: Option<u64> = commit.and_then(|commit| commit.parse().ok());
@@ -93,12 +101,9 @@ impl Etcd {
         let too_old = shares.too_old_below();
         if too_old > 0 {
             let room = most.saturating_sub(part.operations()).min(left.entries());
-            let options = GetOptions::new()
-                .with_range(keys.decision(Commit::new(too_old)))
-                .with_limit(i64::try_from(room.clamp(1, 2 * STEP)).unwrap_or(PAGE));
-            for entry in self
-                .place
-                .get(keys.decision(Commit::NONE), options)
+            let (from, end) = (keys.decision(Commit::NONE), keys.decision(Commit::new(too_old)));
+            let mut page = PageSize::new(room.clamp(1, 2 * STEP));
+            for entry in pages::first(&self.place, &from, &end, 0, &mut page)
                 .await?
                 .take_kvs()
             {
@@ -125,18 +130,15 @@ impl Etcd {
                 break;
             };
             looked = true;
-            let options = GetOptions::new()
-                .with_range(keys.decision(Commit::MAX))
-                .with_limit(i64::try_from(SCAN).unwrap_or(PAGE));
-            let entries = self
-                .place
-                .get(keys.decision(Commit::new(from)), options)
+            let (from, end) = (keys.decision(Commit::new(from)), keys.decision(Commit::MAX));
+            let mut page = PageSize::new(SCAN);
+            let entries = pages::first(&self.place, &from, &end, 0, &mut page)
                 .await?
                 .take_kvs();
             for entry in &entries {
                 shares.scan(number(keys, entry)?.number(), entry.value());
             }
-            if entries.len() < SCAN {
+            if entries.len() < page.keys() {
                 shares.looked_at_all();
             }
         }

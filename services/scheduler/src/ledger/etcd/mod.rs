@@ -12,6 +12,7 @@ mod holds;
 mod keys;
 mod log;
 mod moving;
+mod pages;
 mod place;
 mod request;
 mod right;

@@ -12,7 +12,7 @@ use super::{
     Etcd, Written,
     batch::{self, Part},
     keys::{self, Keys},
-    place::PAGE,
+    pages::{self, Pages},
     schema::{IMPORTING, SCHEMA},
 };
 use crate::ledger::{
@@ -43,21 +43,21 @@ impl Etcd {
         };
         let now = self.place.get(keys.position(), GetOptions::new()).await?;
         let revision = now.header().map_or(0, ResponseHeader::revision);
-        for entry in self.place.range(&keys.histories(), revision).await? {
+        for entry in pages::all(&self.place, &keys.histories(), revision).await? {
             let site = Keys::rest(entry.key(), &keys.histories())?;
             let history = codec::decode_history(site, entry.value())?;
             contents.histories.insert(site.to_owned(), history);
         }
-        for entry in self.place.range(&keys.records(), revision).await? {
+        for entry in pages::all(&self.place, &keys.records(), revision).await? {
             let name = keys::named(Keys::rest(entry.key(), &keys.records())?)?;
             let (key, record) = codec::decode(name, entry.value())?;
             contents.records.insert(key, Arc::new(record));
         }
-        for entry in self.place.range(&keys.removals(), revision).await? {
+        for entry in pages::all(&self.place, &keys.removals(), revision).await? {
             let (site, commit) = removal(keys, &entry)?;
             contents.removals.insert(site.to_owned(), commit);
         }
-        for entry in self.place.range(&keys.fences(), revision).await? {
+        for entry in pages::all(&self.place, &keys.fences(), revision).await? {
             let site = Keys::rest(entry.key(), &keys.fences())?;
             let fence = codec::decode_fence(site, entry.value())?;
             contents.fences.insert(site.to_owned(), fence);
@@ -65,21 +65,15 @@ impl Etcd {
         Ok(contents)
     }
 
-    /// One page of the log as it was at one revision of etcd, from a key on, and where the next one begins. The log may be
-    /// larger than all the rest: it is read in pages that are handed on.
-    async fn log_page(&self, from: String, revision: i64) -> Result<(Vec<KeyValue>, Option<String>), Error> {
-        let options = GetOptions::new()
-            .with_range(self.place.keys.decision(Commit::MAX))
-            .with_limit(PAGE)
-            .with_revision(revision);
-        let mut page = self.place.get(from, options).await?;
-        let more = page.more();
-        let entries = page.take_kvs();
-        let next = match entries.last() {
-            Some(last) if more => Some(format!("{}\0", Keys::rest(last.key(), "")?)),
-            _ => None,
-        };
-        Ok((entries, next))
+    /// The log as it was at one revision of etcd. It may be larger than all the rest: its pages are handed on.
+    fn log_pages(&self, revision: i64) -> Pages<'_> {
+        let (keys, place) = (&self.place.keys, &self.place);
+        Pages::new(
+            place,
+            keys.decision(Commit::NONE),
+            keys.decision(Commit::MAX),
+            revision,
+        )
     }
 
     /// Looks at each entry of the log, from the oldest.
@@ -88,13 +82,11 @@ impl Etcd {
         revision: i64,
         take: &mut impl FnMut(Commit, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut from = Some(self.place.keys.decision(Commit::NONE));
-        while let Some(key) = from {
-            let (entries, next) = self.log_page(key, revision).await?;
+        let mut pages = self.log_pages(revision);
+        while let Some(entries) = pages.next().await? {
             for entry in &entries {
                 take(keys::number(&self.place.keys, entry)?, entry.value())?;
             }
-            from = next;
         }
         Ok(())
     }
@@ -171,7 +163,7 @@ impl Etcd {
             rule: error.to_string(),
         })?;
         take(export::header(Commit::new(commit)))?;
-        let range = |prefix: &str| self.runtime.block_on(self.place.range(prefix, revision));
+        let range = |prefix: &str| self.runtime.block_on(pages::all(&self.place, prefix, revision));
         for entry in range(&keys.histories())? {
             let site = Keys::rest(entry.key(), &keys.histories())?;
             take(export::history(site, entry.value())?)?;
@@ -188,13 +180,11 @@ impl Etcd {
             let site = Keys::rest(entry.key(), &keys.fences())?;
             take(export::fence(site, entry.value())?)?;
         }
-        let mut from = Some(keys.decision(Commit::NONE));
-        while let Some(key) = from {
-            let (entries, next) = self.runtime.block_on(self.log_page(key, revision))?;
+        let mut pages = self.log_pages(revision);
+        while let Some(entries) = self.runtime.block_on(pages.next())? {
             for entry in &entries {
                 take(export::decision(keys::number(keys, entry)?, entry.value())?)?;
             }
-            from = next;
         }
         Ok(())
     }

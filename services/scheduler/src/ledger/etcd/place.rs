@@ -6,22 +6,20 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Client, GetOptions, KeyValue, KvClient};
+use etcd_client::{Client, GetOptions, KvClient};
 
 use super::{
     batch::Limits,
     compaction::Growth,
     connect::{self, Certificates, EtcdArgs},
     holds::Holds,
-    keys::{self, Keys},
+    keys::Keys,
     request::{REQUEST, send},
 };
 use crate::ledger::{Error, Storage};
 
 /// How often the files of certificates are read.
 const RELOAD: Duration = Duration::from_secs(5);
-/// Keys that are read at once.
-pub(super) const PAGE: i64 = 256;
 /// Largest answer that is accepted: a page of large records.
 const ANSWER: usize = 512 << 20;
 
@@ -151,26 +149,5 @@ impl Place {
             async move { kv.get(key, Some(options)).await }
         };
         send(REQUEST * 5, "read from etcd", get).await
-    }
-
-    /// All keys that begin with a prefix, as they were at one revision.
-    pub(super) async fn range(&self, prefix: &str, revision: i64) -> Result<Vec<KeyValue>, Error> {
-        let end = keys::after(prefix);
-        let mut from = prefix.to_owned();
-        let mut found = Vec::new();
-        loop {
-            let options = GetOptions::new()
-                .with_range(&*end)
-                .with_limit(PAGE)
-                .with_revision(revision);
-            let mut page = self.get(from, options).await?;
-            let more = page.more();
-            found.extend(page.take_kvs());
-            match found.last() {
-                // The next key after a key is that key and a zero.
-                Some(last) if more => from = format!("{}\0", Keys::rest(last.key(), "")?),
-                _ => return Ok(found),
-            }
-        }
     }
 }
