@@ -4,8 +4,10 @@ mod identity_providers;
 pub mod page;
 mod reserved_networks;
 mod service_overrides;
+#[cfg(test)]
+mod tests;
 
-use std::{collections::BTreeSet, fmt, net::IpAddr, path::Path, time::Duration};
+use std::{collections::BTreeSet, fmt, net::IpAddr, ops::RangeInclusive, path::Path, time::Duration};
 
 use api::{BadImage, Image};
 use http::Uri;
@@ -29,6 +31,7 @@ pub struct SiteConfig {
     jump_host_tools_image: Option<Image>,
     claims_in_flight: Duration,
     tenant_drain: Duration,
+    ownerless_services: Duration,
     identity_providers: IdentityProviders,
     service_overrides: ServiceOverrides,
     reserved_networks: ReservedNetworks,
@@ -45,6 +48,12 @@ const LONGEST_CLAIMS: Duration = Duration::from_hours(1);
 const TENANT_DRAIN: Duration = Duration::from_mins(10);
 /// The longest that may be configured: a tenant can make its own releases take as long.
 const LONGEST_DRAIN: Duration = Duration::from_hours(1);
+
+/// For how long services without an owner are kept, where the site's configuration does not say: a restore brings Services before the
+/// `SIPCluster`s that they were made for.
+const OWNERLESS_SERVICES: Duration = Duration::from_mins(10);
+/// The longest that may be configured.
+const LONGEST_OWNERLESS: Duration = Duration::from_hours(24);
 
 /// A section of `spec.services`, and so the agent that serves it.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,9 +105,13 @@ struct File {
     /// confirmed ([late claims](cluster-api.md#late-claims)). From 1 to 3600, default 60.
     claims_in_flight_seconds: Option<u64>,
     /// For how long the cluster agent drains the Node of a host that leaves, in the tenant's cluster ([drains](tenant-nodes.md#drains)). Then it
-    /// deletes the Node without waiting for the pods, and the host waits for that deletion for at most three more minutes. 0 turns drains off.
-    /// From 0 to 3600, default 600.
+    /// deletes the Node without waiting for the pods, and the host waits for that deletion for at most three more minutes. With 0 it
+    /// neither cordons, drains nor deletes Nodes. From 0 to 3600, default 600.
     tenant_drain_seconds: Option<u64>,
+    /// For how long load balancers, jump hosts and identity providers are kept that a `SIPCluster` that is gone has left without an owner
+    /// (`kubectl delete --cascade=orphan` while the agent does not run, or a backup that was restored in part). Then their agents delete them.
+    /// From 1 to 86400, default 600.
+    ownerless_services_seconds: Option<u64>,
     #[serde(default)]
     identity_providers: IdentityProvidersSection,
     #[serde(default)]
@@ -111,6 +124,43 @@ struct File {
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     name_servers: Vec<IpAddr>,
+}
+
+/// How long claims may be in flight, how long Nodes are drained, and how long services without an owner are kept; or the field that is wrong, its
+/// value, and the rule.
+fn durations(
+    claims_in_flight: Option<u64>,
+    tenant_drain: Option<u64>,
+    ownerless_services: Option<u64>,
+) -> Result<[Duration; 3], (&'static str, String, String)> {
+    let of = |field, value: Option<u64>, default: Duration, allowed: RangeInclusive<Duration>| {
+        let value = value.map_or(default, Duration::from_secs);
+        let (least, most) = (allowed.start().as_secs(), allowed.end().as_secs());
+        let rule = || format!("must be from {least} to {most}");
+        let is_allowed = allowed.contains(&value).then_some(value);
+        is_allowed.ok_or_else(|| (field, value.as_secs().to_string(), rule()))
+    };
+    let second = Duration::from_secs(1);
+    Ok([
+        of(
+            "claimsInFlightSeconds",
+            claims_in_flight,
+            CLAIMS_IN_FLIGHT,
+            second..=LONGEST_CLAIMS,
+        )?,
+        of(
+            "tenantDrainSeconds",
+            tenant_drain,
+            TENANT_DRAIN,
+            Duration::ZERO..=LONGEST_DRAIN,
+        )?,
+        of(
+            "ownerlessServicesSeconds",
+            ownerless_services,
+            OWNERLESS_SERVICES,
+            second..=LONGEST_OWNERLESS,
+        )?,
+    ])
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -181,6 +231,7 @@ impl SiteConfig {
             jump_host_tools_image,
             claims_in_flight_seconds,
             tenant_drain_seconds,
+            ownerless_services_seconds,
             identity_providers,
             service_overrides,
             reserved_networks,
@@ -228,24 +279,13 @@ impl SiteConfig {
         };
         let haproxy_sidecar_image = image("haproxySidecarImage", haproxy_sidecar_image)?;
         let jump_host_tools_image = image("jumpHostToolsImage", jump_host_tools_image)?;
-        let claims_in_flight = claims_in_flight_seconds.map_or(CLAIMS_IN_FLIGHT, Duration::from_secs);
-        if claims_in_flight.is_zero() || claims_in_flight > LONGEST_CLAIMS {
-            let rule = format!("must be from 1 to {}", LONGEST_CLAIMS.as_secs());
-            return Err(bad(
-                "claimsInFlightSeconds",
-                &claims_in_flight.as_secs().to_string(),
-                rule,
-            ));
-        }
-        let tenant_drain = tenant_drain_seconds.map_or(TENANT_DRAIN, Duration::from_secs);
-        if tenant_drain > LONGEST_DRAIN {
-            let rule = format!("must be from 0 to {}", LONGEST_DRAIN.as_secs());
-            return Err(bad(
-                "tenantDrainSeconds",
-                &tenant_drain.as_secs().to_string(),
-                rule,
-            ));
-        }
+        let durations = durations(
+            claims_in_flight_seconds,
+            tenant_drain_seconds,
+            ownerless_services_seconds,
+        );
+        let [claims_in_flight, tenant_drain, ownerless_services] =
+            durations.map_err(|(field, value, rule)| bad(field, &value, rule))?;
         let identity_providers = IdentityProviders::parse(identity_providers);
         let identity_providers =
             identity_providers.map_err(|(field, value, rule)| bad(field, &value, rule))?;
@@ -263,6 +303,7 @@ impl SiteConfig {
             jump_host_tools_image,
             claims_in_flight,
             tenant_drain,
+            ownerless_services,
             identity_providers,
             service_overrides,
             reserved_networks,
@@ -314,6 +355,12 @@ impl SiteConfig {
         self.tenant_drain
     }
 
+    /// For how long services are kept that a cluster that is gone has left without an owner.
+    #[must_use]
+    pub fn ownerless_services(&self) -> Duration {
+        self.ownerless_services
+    }
+
     /// What is set for identity providers.
     #[must_use]
     pub fn identity_providers(&self) -> &IdentityProviders {
@@ -350,73 +397,5 @@ impl SiteConfig {
     #[must_use]
     pub fn jump_host_tools_image(&self) -> Option<&Image> {
         self.jump_host_tools_image.as_ref()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &str = "
-region: lab
-site: site-a
-trustDomain: sip.example
-scheduler: {endpoint: 'https://127.0.0.1:7443'}
-hostNamespaces: [metal]
-notInstalled: [jumpHost, auth]
-";
-
-    #[test]
-    fn a_good_file_says_where_the_agent_works() {
-        let config = SiteConfig::parse(GOOD, "site.yaml").unwrap();
-        assert_eq!(config.site(), "site-a");
-        assert_eq!(
-            config.not_installed(),
-            &BTreeSet::from([Section::JumpHost, Section::Auth])
-        );
-    }
-
-    #[test]
-    fn a_bad_file_is_refused_with_file_field_value_and_rule() {
-        for (from, to, expected) in [
-            ("site: site-a", "site: 'a/b'", "site \"a/b\""),
-            ("[metal]", "[]", "hostNamespaces"),
-            (
-                "https://127.0.0.1:7443",
-                "not a uri",
-                "scheduler.endpoint \"not a uri\"",
-            ),
-            ("region: lab", "regio: lab", "expected form"),
-            (
-                "region: lab",
-                "region: lab\ntenantDrainSeconds: 3601",
-                "tenantDrainSeconds \"3601\": must be from 0 to 3600",
-            ),
-            (
-                "region: lab",
-                "region: lab\nhaproxySidecarImage: 'side car'",
-                "haproxySidecarImage \"side car\"",
-            ),
-            (
-                "region: lab",
-                "region: lab\nidentityProviders: {allowedNetworks: [10.0.0.0/8, ldap.example.org]}",
-                "identityProviders.allowedNetworks \"ldap.example.org\"",
-            ),
-            (
-                "region: lab",
-                "region: lab\nidentityProviders: {clusterIssuer: ''}",
-                "identityProviders.clusterIssuer \"\"",
-            ),
-            (
-                "region: lab",
-                "region: lab\nserviceOverrides: {labels: ['']}",
-                "serviceOverrides.labels \"\"",
-            ),
-        ] {
-            let error = SiteConfig::parse(&GOOD.replace(from, to), "site.yaml")
-                .unwrap_err()
-                .to_string();
-            assert!(error.contains("site.yaml") && error.contains(expected), "{error}");
-        }
     }
 }

@@ -26,8 +26,8 @@ use crate::{
     configurations,
     pod_config::{self, Follows},
     pod_routing::{Desired, Routing, routing},
+    release_wait_times::Waits,
     sip_deployments,
-    waits::Waits,
 };
 
 /// The longest time in which the evidence of one cluster is collected. A tenant decides how many pods there are, and few clusters are reconciled

@@ -10,7 +10,7 @@
 //! | `rendering` | an entry's objects, by the template that was chosen |
 //! | `templates`, `template_check`, `template_store` | templates of the site's operators: which one is used, whether haproxy accepts it, where accepted ones are stored |
 //! | `pod_config`, `texts` | which configuration a pod runs |
-//! | `drain`, `routing`, `configurations`, `sip_deployments`, `waits` | whether any pod routes to hosts that leave, or may start to, and for how long they wait |
+//! | `drain`, `routing`, `configurations`, `sip_deployments`, `release_wait_times` | whether any pod routes to hosts that leave, or may start to, and for how long they wait |
 //! | `preference` | which members get connections only where no other answers |
 //! | `reachability` | whether any member answers |
 
@@ -22,6 +22,7 @@ mod pod_config;
 mod pod_routing;
 mod preference;
 mod reachability;
+mod release_wait_times;
 mod rendering;
 pub mod run;
 mod service;
@@ -30,4 +31,3 @@ mod template_check;
 mod template_store;
 mod templates;
 mod texts;
-mod waits;

@@ -21,10 +21,10 @@ use crate::{
     pod_config::{self, Follows},
     preference::Preference,
     reachability::Unserved,
+    release_wait_times::Waits,
     rendering::{self, Found},
     templates::Templates,
     texts::Standing,
-    waits::Waits,
 };
 
 /// The load balancers of a site's clusters.

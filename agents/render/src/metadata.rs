@@ -59,7 +59,7 @@ impl<'a> Instance<'a> {
         .into()
     }
 
-    /// Labels of its pods: those of the selector, and the name of its cluster.
+    /// Labels of its pods: those of the selector, and the name of its cluster, by which what has lost its owner is found.
     #[must_use]
     pub fn pod_labels(&self) -> BTreeMap<String, String> {
         let mut on_pod = self.labels();
@@ -79,7 +79,7 @@ impl<'a> Instance<'a> {
     /// Metadata of an object of its name. The owner reference is the safety net behind the agents' own deletion.
     #[must_use]
     pub fn metadata(&self) -> ObjectMeta {
-        let mut on_object = self.labels();
+        let mut on_object = self.pod_labels();
         on_object.insert(labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_SIP.to_owned());
         let version = self.entry.image().version();
         on_object.extend(version.map(|version| (labels::VERSION.to_owned(), version.as_str().to_owned())));

@@ -1,6 +1,6 @@
 //! The run loop of a service agent: concurrent passes, until shutdown.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, future::join_all};
 use kube::runtime::controller::Config;
@@ -11,7 +11,7 @@ use super::{
     definition::Service,
     label_priority::LabelPriority,
     last_members::LastMembers,
-    reconcile,
+    ownerless, reconcile,
     site::Site,
     watches::{Running, Watches},
 };
@@ -24,13 +24,22 @@ use crate::{
     shares::{Shares, UNBOUNDED},
 };
 
+/// What the site's configuration says for service agents.
+#[derive(Debug)]
+pub struct Settings {
+    /// What an entry may override.
+    pub overrides: ServiceOverrides,
+    /// For how long services are kept that a cluster that is gone has left without an owner.
+    pub ownerless: Duration,
+}
+
 /// Reconciles every cluster of the site until `shutdown`, which passes that have begun outlast. Calls `ready` when every watch of the
 /// whole site has shown a complete list; no cluster is reconciled before, nor before the watches in its namespace have shown one.
 pub async fn run<S: Service>(
     service: S,
     watches: Watches,
     scheduler: Scheduler,
-    overrides: ServiceOverrides,
+    settings: Settings,
     metrics: AgentMetrics,
     ready: impl FnOnce(),
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
@@ -45,7 +54,7 @@ pub async fn run<S: Service>(
     } = watches.into_running();
     let (all_listed, listed) = watch::channel(false);
     let shares = Shares::new(&metrics);
-    let context = Context {
+    let context = Arc::new(Context {
         service,
         site: Site {
             client: client.clone(),
@@ -53,10 +62,10 @@ pub async fn run<S: Service>(
             stores: stores.clone(),
             last_applied,
             node_ports: S::node_ports,
-            overrides,
+            overrides: settings.overrides,
         },
         scheduler,
-        listed,
+        listed: listed.clone(),
         label_priority: LabelPriority::default(),
         shares: shares.clone(),
         last_members: LastMembers::default(),
@@ -64,7 +73,7 @@ pub async fn run<S: Service>(
         unplaced: Retries::default(),
         metrics,
         events: Events::new(client, S::IDENTITY.manager.0),
-    };
+    });
     let passes = controller
         .with_config(Config::default().concurrency(UNBOUNDED))
         .trigger_backoff(watch_pauses())
@@ -75,7 +84,7 @@ pub async fn run<S: Service>(
         .run(
             reconcile::reconcile::<S>,
             reconcile::retry::<S>,
-            Arc::new(context),
+            Arc::clone(&context),
         )
         .for_each(|_| async {});
     let listing = async {
@@ -90,5 +99,6 @@ pub async fn run<S: Service>(
         () = passes => {}
         () = listing => {}
         never = tenants.run() => match never {},
+        never = ownerless::delete_all(&context.site, settings.ownerless, listed) => match never {},
     }
 }

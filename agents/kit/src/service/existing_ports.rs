@@ -6,12 +6,12 @@ use api::{Endpoint, MadePorts, SIPCluster};
 use k8s_openapi::api::core::v1::Service;
 use kube::{Resource as _, ResourceExt as _};
 
-use super::endpoints;
+use super::{endpoints, made_for};
 
 /// Removes what no agent reads of a Service: a tenant may write much of it.
 pub(super) fn trim_service(service: &mut Service) {
     service.metadata.managed_fields = None;
-    service.metadata.labels = None;
+    made_for::trim(&mut service.metadata.labels);
     service.metadata.annotations = None;
     if let Some(spec) = &mut service.spec {
         spec.selector = None;

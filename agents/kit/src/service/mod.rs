@@ -16,8 +16,8 @@
 //! | `watches`, `stores`, `versions`, `shown_services` | what is watched, and what is kept of it |
 //! | `tenants`, `tenant_kinds`, `tenant_watches`, `by_namespace` | what is watched in the namespaces with clusters only |
 //! | `observed`, `members`, `last_members`, `existing_ports` | a cluster as it was observed |
-//! | `ownership`, `node_port_conflicts`, `network_attachments`, `overrides` | what must not be applied |
-//! | `apply`, `last_applied`, `port_cycles`, `pruning` | what is written to the API server |
+//! | `ownership`, `made_for`, `node_port_conflicts`, `network_attachments`, `overrides` | what must not be applied |
+//! | `apply`, `last_applied`, `port_cycles`, `pruning`, `ownerless` | what is written to the API server |
 //! | `pods`, `readiness` | whether pods work |
 //! | `outcome`, `endpoints`, `report`, `status` | what is reported |
 //! | `label_priority` | when pods may be started |
@@ -42,6 +42,7 @@ mod kinds;
 mod label_priority;
 mod last_applied;
 mod last_members;
+mod made_for;
 mod members;
 mod network_attachments;
 mod node_port_conflicts;
@@ -49,6 +50,7 @@ mod objects;
 mod observed;
 mod outcome;
 mod overrides;
+mod ownerless;
 mod ownership;
 mod pass;
 pub mod pods;

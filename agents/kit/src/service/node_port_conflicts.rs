@@ -7,8 +7,8 @@ use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::Tim
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 use super::{
+    made_for,
     observed::is_placed,
-    ownership,
     problem::{PORT_CONFLICT, Problem, REFUSED},
     site::Site,
 };
@@ -33,10 +33,9 @@ pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> O
     if wanted.is_empty() {
         return None;
     }
-    let uid = object.uid().unwrap_or_default();
     let services = site.stores.services.state();
     let services = services.iter().map(AsRef::as_ref);
-    let others = services.filter(|other| !ownership::is_owned_by(other, &uid));
+    let others = services.filter(|other| !made_for::is_of(other, object));
     let mut taken = taken(&wanted, service, others);
     for other in site.stores.clusters.state() {
         // The ports of a cluster that is being deleted end with its Services.

@@ -12,7 +12,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::{existing_ports, identity::Identity, kinds::Kind, last_applied::Written, site::Site};
+use super::{existing_ports, identity::Identity, kinds::Kind, last_applied::Written, made_for, site::Site};
 use crate::conditions::find;
 
 /// A cluster as it was observed.
@@ -251,20 +251,28 @@ fn is_own(object: &impl kube::ResourceExt, cluster: &SIPCluster, identity: &Iden
             .any(|owner| Some(owner.uid.as_str()) == uid)
 }
 
-/// Whether the Airship SIP operator may have made it for the cluster.
+/// Whether it was made for a cluster of this name and has lost its owner, as by `kubectl delete --cascade=orphan`, or the Airship SIP operator
+/// may have made it.
 fn is_unowned(object: &impl kube::ResourceExt, cluster: &SIPCluster, identity: &Identity) -> bool {
     let owned = object.owner_references().iter();
     let mut owned = owned.filter(|owner| owner.kind == "SIPCluster");
     object.namespace() == cluster.namespace()
         && owned.next().is_none()
-        && identity.is_sip_name(&object.name_any(), &cluster.name_any())
+        && match made_for::cluster(object.labels()) {
+            Some(named) => named == cluster.name_any() && identity.owns(&object.name_any()),
+            None => identity.is_sip_name(&object.name_any(), &cluster.name_any()),
+        }
 }
 
 #[cfg(test)]
 mod tests {
+    use api::labels;
     use serde_json::{Value, json};
 
-    use super::{super::identity::BALANCERS, *};
+    use super::{
+        super::{identity::BALANCERS, watches::trim_deployment},
+        *,
+    };
 
     #[test]
     fn a_moved_entry_keeps_its_ports_while_the_watch_lags() {
@@ -304,6 +312,43 @@ mod tests {
         let mut object = metadata("tenant", name, owner);
         object["spec"] = json!({"selector": {}, "template": {}});
         Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    /// Without an owner.
+    fn labelled(name: &str, part_of: &str, cluster: &str) -> Arc<Service> {
+        let mut object = metadata("tenant", name, None);
+        object["metadata"]["labels"] = json!({labels::PART_OF: part_of, labels::CLUSTER_NAME: cluster});
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn instances_without_an_owner_are_found_by_their_labels() {
+        let cluster = json!({"metadata": {"namespace": "tenant", "name": "shop", "uid": "now"}, "spec": {}});
+        let cluster: SIPCluster = serde_json::from_value(cluster).unwrap();
+        let services = vec![
+            labelled("loadbalancer-worker-shop-a", labels::PART_OF_SIP, "shop"),
+            // Of another cluster, another section, somebody else.
+            labelled("loadbalancer-worker-shop-b", labels::PART_OF_SIP, "shop-b"),
+            labelled("loadbalancer-worker-shop", labels::PART_OF_SIP, "bank"),
+            labelled("jumphost-shop-c", labels::PART_OF_SIP, "shop"),
+            labelled("loadbalancer-worker-shop-d", "shop", "shop"),
+            service("tenant", "loadbalancer-worker-shop-e", None),
+        ];
+        let mut left = deployment("loadbalancer-worker-shop-f", None);
+        let left_labels = [
+            (labels::PART_OF, labels::PART_OF_SIP),
+            (labels::CLUSTER_NAME, "shop"),
+        ];
+        let left_labels = left_labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let kept = Arc::make_mut(&mut left);
+        kept.metadata.labels = Some(left_labels.into());
+        trim_deployment(kept);
+        let observed = Observed::among(&cluster, BALANCERS, services, &[left]);
+        let names: Vec<_> = observed.names().iter().collect();
+        assert_eq!(
+            names,
+            ["loadbalancer-worker-shop-a", "loadbalancer-worker-shop-f"]
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::{
     error::Error,
     identity::Identity,
     kinds::{Child, Kind},
+    made_for,
     problem::{NAME_CONFLICT, Problem},
     site::Site,
 };
@@ -129,7 +130,7 @@ pub(super) async fn take_over<K: Object>(
         .map_err(Error::kubernetes("take over what Airship SIP made"))
 }
 
-pub(super) fn is_owned_by(service: &Service, uid: &str) -> bool {
+fn is_owned_by(service: &Service, uid: &str) -> bool {
     service
         .owner_references()
         .iter()
@@ -171,7 +172,7 @@ pub fn foreign_owner(
     {
         Some(owner) if owner.uid == uid => None,
         Some(owner) => Some(format!("{name} belongs to SIPCluster {}", owner.name)),
-        None if is_part_of_sip(existing.labels()) => None,
+        None if is_part_of_sip(existing.labels()) => made_for_another(existing.labels(), cluster, &name),
         None if selector.is_some_and(is_part_of_sip) => (!identity
             .is_sip_name(&existing.name_any(), cluster))
         .then(|| format!("{name} was made by Airship SIP for another SIPCluster")),
@@ -217,8 +218,21 @@ pub(super) fn foreign_child(
         let other = format!("{} belongs to SIPCluster {}", described(), first.name);
         return clusters.all(|owner| owner.uid != uid).then_some(other);
     }
+    if let Some(other) = found
+        .labels
+        .as_ref()
+        .and_then(|labels| made_for_another(labels, cluster, &described()))
+    {
+        return Some(other);
+    }
     let is_sip = found.labels.as_ref().is_some_and(is_part_of_sip) || identity.is_sip_name(name, cluster);
     (!is_sip).then(|| format!("{} was not made for a SIPCluster", described()))
+}
+
+/// Two clusters may give one name to their objects: one that has lost its owner stays its cluster's, of which pods may still run.
+fn made_for_another(labels: &BTreeMap<String, String>, cluster: &str, described: &str) -> Option<String> {
+    let named = made_for::cluster(labels).filter(|named| *named != cluster)?;
+    Some(format!("{described} was made for SIPCluster {named}"))
 }
 
 fn is_part_of_sip(on_object: &BTreeMap<String, String>) -> bool {
@@ -254,6 +268,14 @@ mod tests {
         }
     }
 
+    /// As ours for a cluster, without an owner.
+    fn without_owner(cluster: &str) -> Service {
+        let mut made = service(None, Some("sip"));
+        let on_object = made.metadata.labels.get_or_insert_default();
+        on_object.insert(labels::CLUSTER_NAME.to_owned(), cluster.to_owned());
+        made
+    }
+
     /// As SIP made it: no labels of its own, and a selector.
     fn selecting(part_of: &str) -> Service {
         Service {
@@ -285,6 +307,11 @@ mod tests {
         for (found, expected) in [
             (found("jumphost-shop-1", service(Some("ours"), None)), None),
             (found("jumphost-shop-1", service(None, Some("sip"))), None),
+            (found("jumphost-shop-1", without_owner("shop")), None),
+            (
+                found("jumphost-shop", without_owner("bank")),
+                Some("Secret ns/jumphost-shop was made for SIPCluster bank"),
+            ),
             // As SIP made it.
             (found("jumphost-shop", service(None, None)), None),
             (
@@ -306,6 +333,11 @@ mod tests {
         for (existing, expected) in [
             (service(Some("ours"), None), None),
             (service(None, Some("sip")), None),
+            (without_owner("shop"), None),
+            (
+                without_owner("bank"),
+                Some("Service ns/lb was made for SIPCluster bank"),
+            ),
             (
                 selecting("shop"),
                 Some("Service ns/lb was not made for a SIPCluster"),

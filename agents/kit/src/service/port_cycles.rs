@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 
 use super::{
     error::{Error, refusal},
+    made_for,
     node_port_conflicts::node_ports,
     observed::Observed,
     site::Site,
@@ -28,13 +29,9 @@ pub(super) async fn free<'a>(
     observed: &Observed<'_>,
     rendered: impl Iterator<Item = &'a Service>,
 ) -> Result<(), Error> {
-    let uid = observed.object().uid();
-    let own = observed.services().filter(|service| {
-        service
-            .owner_references()
-            .iter()
-            .any(|owner| Some(&owner.uid) == uid.as_ref())
-    });
+    let own = observed
+        .services()
+        .filter(|service| made_for::is_of(service, observed.object()));
     let own: BTreeMap<String, &Service> = own.map(|service| (service.name_any(), service)).collect();
     let wanted: BTreeMap<String, &Service> = rendered.map(|service| (service.name_any(), service)).collect();
     let entries = wanted.iter().filter_map(|(name, service)| {

@@ -2,7 +2,11 @@
 
 use std::convert::Infallible;
 
-use super::{controller, definition::Service, watches::Watches};
+use super::{
+    controller::{self, Settings},
+    definition::Service,
+    watches::Watches,
+};
 use crate::start::{Agent, AgentArgs};
 
 /// Runs a service agent until a signal comes or a part fails. `name` is also that of its Lease; `build` makes the service once this
@@ -35,14 +39,17 @@ pub async fn run_started<S: Service>(
     let shutdown = agent.process.shutdown.clone();
     let scheduler = agent.scheduler.clone();
     let metrics = agent.metrics.clone();
-    let overrides = agent.config.service_overrides().clone();
+    let settings = Settings {
+        overrides: agent.config.service_overrides().clone(),
+        ownerless: agent.config.ownerless_services(),
+    };
     let namespace = agent.namespace(&client);
     let mut watches = Watches::new(client, namespace, S::IDENTITY, &metrics);
     let service = build(&mut agent, &mut watches);
     agent.process.tasks.spawn("controller", async move {
         let ready = || gate.ready();
         let shutdown = shutdown.cancelled_owned();
-        controller::run(service, watches, scheduler, overrides, metrics, ready, shutdown).await;
+        controller::run(service, watches, scheduler, settings, metrics, ready, shutdown).await;
         Ok::<_, Infallible>(())
     });
     agent.run(Some(elected)).await

@@ -88,7 +88,7 @@ impl Pruned {
 /// Deletes the children of an instance in the order of their list, and its Service last. Whatever is left is found by the next pass, by
 /// the owner. Objects of this name that somebody else owns are not touched; where that is the Service, the cluster's own
 /// children are deleted, and what has no owner is taken for that somebody's. Returns the first deletion that the API server refuses.
-async fn delete(site: &Site, object: &SIPCluster, name: &str) -> Result<Option<Problem>, Error> {
+pub(super) async fn delete(site: &Site, object: &SIPCluster, name: &str) -> Result<Option<Problem>, Error> {
     let namespace = object.namespace().unwrap_or_default();
     site.last_applied.forget(&namespace, name);
     let is_foreign = ownership::foreign(site, object, name).await?.is_some();

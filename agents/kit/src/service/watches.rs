@@ -26,7 +26,7 @@ use super::{
     identity::Identity,
     kinds::Kind,
     last_applied::LastApplied,
-    pods,
+    made_for, pods,
     readiness::config_hash,
     shown_services::ShownServices,
     stores::Stores,
@@ -252,7 +252,7 @@ impl Watches {
 }
 
 pub(super) fn trim_deployment(deployment: &mut Deployment) {
-    deployment.metadata.labels = None;
+    made_for::trim(&mut deployment.metadata.labels);
     let hash = config_hash(deployment).map(|hash| (CONFIG_HASH.to_owned(), hash.to_owned()));
     let metadata = hash.map(|hash| ObjectMeta {
         annotations: Some(BTreeMap::from([hash])),

@@ -47,7 +47,10 @@ pub fn refusal(secret: &Secret, User { name, served }: &User) -> Option<String> 
         return Some("must have the type Opaque or cluster.x-k8s.io/secret".to_owned());
     }
     if secret.labels().get(labels::PART_OF).map(String::as_str) == Some(labels::PART_OF_SIP) {
-        return Some("must not be one of a service of a cluster".to_owned());
+        return Some(
+            "must not be a Secret of a service of a SIPCluster (label app.kubernetes.io/part-of: sip)"
+                .to_owned(),
+        );
     }
     let of = secret.labels().get(CLUSTER_API)?;
     let allowed = secret.annotations().get(annotations::USED_BY);
@@ -57,11 +60,11 @@ pub fn refusal(secret: &Secret, User { name, served }: &User) -> Option<String> 
     let of: String = of.chars().take(63).collect();
     let help = if of == *served {
         let allow = annotations::USED_BY;
-        format!(": who may write it can allow that by the annotation {allow}: {name}")
+        format!("; to let this SIPCluster use it, set the annotation {allow}: {name} on the Secret")
     } else {
         String::new()
     };
-    Some(format!("must not be that of another cluster, {of}{help}"))
+    Some(format!("must not be a Secret of another Cluster, {of}{help}"))
 }
 
 /// The kubeconfig in a Secret.
@@ -90,13 +93,13 @@ mod tests {
             (
                 "cluster.x-k8s.io/secret",
                 of("bank"),
-                Some("another cluster, bank"),
+                Some("another Cluster, bank"),
             ),
-            ("Opaque", of("sh0p"), Some("another cluster, sh0p")),
+            ("Opaque", of("sh0p"), Some("another Cluster, sh0p")),
             (
                 "Opaque",
                 json!({"app.kubernetes.io/part-of": "sip"}),
-                Some("one of a service of a cluster"),
+                Some("a Secret of a service of a SIPCluster"),
             ),
             (
                 "kubernetes.io/service-account-token",
@@ -128,11 +131,11 @@ mod tests {
         assert_eq!(refusal(&secret(json!("shop")), &User::new("shop", "bank")), None);
         let why = refusal(&secret(json!("other")), &User::new("shop", "bank")).unwrap();
         assert!(
-            why.ends_with("by the annotation sip.airshipit.org/used-by: shop"),
+            why.ends_with("set the annotation sip.airshipit.org/used-by: shop on the Secret"),
             "{why}"
         );
         // The annotation does not make it that of the Cluster that is served.
         let why = refusal(&secret(json!("shop")), &User::new("shop", "shop")).unwrap();
-        assert!(why.ends_with("another cluster, bank"), "{why}");
+        assert!(why.ends_with("another Cluster, bank"), "{why}");
     }
 }

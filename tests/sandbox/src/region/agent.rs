@@ -87,6 +87,9 @@ pub struct SiteConfig {
     /// For how long claims of hosts may be in flight; without it, the agents' default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claims_in_flight_seconds: Option<u64>,
+    /// For how long services are kept that a cluster that is gone has left without an owner; without it, the agents' default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ownerless_services_seconds: Option<u64>,
     /// What identity providers may need besides: everything of a sandbox is on loopback.
     pub identity_providers: IdentityProviders,
     /// Networks without hosts.
@@ -214,6 +217,7 @@ impl Region {
             host_namespaces: vec![HOSTS_NAMESPACE.to_owned()],
             not_installed: vec!["jumpHost".to_owned(), "auth".to_owned()],
             claims_in_flight_seconds: None,
+            ownerless_services_seconds: None,
             identity_providers: IdentityProviders {
                 allowed_networks: ["127.0.0.0/8", "::1/128", "0.0.0.0/0", "::/0"]
                     .map(str::to_owned)

@@ -17,7 +17,7 @@ use kit::{
     scheduler::Scheduler,
     service::{
         Applied, Children, Error, Identity, Kind, Objects, Probe, Rendered, Scope, Service, Watches,
-        controller,
+        controller::{self, Settings},
     },
 };
 use kube::{
@@ -186,7 +186,10 @@ async fn start() -> Stage {
         Pages,
         watches,
         scheduler,
-        ServiceOverrides::default(),
+        Settings {
+            overrides: ServiceOverrides::default(),
+            ownerless: Duration::from_mins(10),
+        },
         metrics,
         ready,
         std::future::pending(),

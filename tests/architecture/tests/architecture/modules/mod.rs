@@ -48,7 +48,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
                 "configurations",
                 "sip_deployments",
                 "texts",
-                "waits",
+                "release_wait_times",
                 "template_store",
             ],
             &["template_check", "pod_config", "pod_routing", "reachability"],

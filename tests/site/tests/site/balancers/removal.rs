@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use sandbox::{region::Agent, wait};
 use serde_json::json;
@@ -22,7 +22,8 @@ use super::{
 use crate::{
     faults::{Call, Fault},
     fixtures::{
-        AGENTS, PATIENCE, Stage, applied, fleet, given_back, members, newest_revision, on_shared_site,
+        AGENTS, PATIENCE, Role, Stage, applied, cluster, fleet, given_back, members, newest_revision,
+        on_shared_site,
     },
 };
 
@@ -59,6 +60,84 @@ fn a_deletion_whose_pods_do_not_follow_comes_to_rest() {
         stage.gone(&shop).await;
         assert!(stage.hosts_of("at-rest").await.iter().all(given_back));
     });
+}
+
+/// The status does not name what is refused, and `--cascade=orphan` takes the owners off.
+#[test]
+fn a_refused_entry_without_an_owner_is_deleted() {
+    on_shared_site("no-owner", async |stage| {
+        let entry = |label: &str| {
+            let changes = json!({"service": {"metadata": {"labels": {label: "blue"}}}});
+            json!([workers(
+                31_341,
+                31_341,
+                &json!({"name": "a", "override": changes})
+            )])
+        };
+        let shop = cluster("no-owner", "shop")
+            .role(Role::Worker, 0)
+            .with("/services/loadBalancerWorker", entry("team"));
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let refused = json!({"services": {"loadBalancerWorker": entry("exposed-by")}});
+        stage.edit(&shop, refused).await;
+        stage
+            .condition_is(&shop, "LoadBalancerReady", "False", "OverrideNotAllowed")
+            .await;
+        let delete = ["delete", "sipcluster", "shop", "-n", "no-owner"];
+        stage
+            .kubectl(&[&delete[..], &["--cascade=orphan"]].concat())
+            .await;
+        stage.gone(&shop).await;
+        let of = objects(stage, "no-owner");
+        wait::until_gone(of.services, "loadbalancer-worker-shop-a", PATIENCE)
+            .await
+            .unwrap();
+        assert_eq!(
+            of.deployments.list(&ListParams::default()).await.unwrap().items,
+            []
+        );
+    });
+}
+
+/// No section of the spec lets the deletion wait for the agent, which does not run.
+#[tokio::test]
+async fn what_an_orphan_deletion_has_left_is_deleted_later() {
+    const SCENARIO: &str = "left-behind";
+    let mut stage = Stage::start(SCENARIO, &[Agent::Cluster]).await;
+    stage
+        .start_agent_where(Agent::LoadBalancer, |config| {
+            config.ownerless_services_seconds = Some(1);
+        })
+        .await;
+    stage.agents_are_ready().await;
+    stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
+    let shop = cluster(SCENARIO, "shop").role(Role::Worker, 0).with(
+        "/services/loadBalancerWorker",
+        json!([workers(31_343, 31_343, &json!({"name": "a"}))]),
+    );
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+
+    stage.agent(Agent::LoadBalancer).kill9().await.unwrap();
+    stage
+        .edit(&shop, json!({"services": {"loadBalancerWorker": []}}))
+        .await;
+    let delete = ["delete", "sipcluster", "shop", "-n", SCENARIO, "--cascade=orphan"];
+    stage.kubectl(&delete).await;
+    stage.gone(&shop).await;
+    let of = objects(&stage, SCENARIO);
+    let left = of.services.get("loadbalancer-worker-shop-a").await.unwrap();
+    assert_eq!(left.owner_references(), []);
+
+    stage.agent(Agent::LoadBalancer).restart().await.unwrap();
+    wait::until_gone(of.services, &left.name_any(), PATIENCE)
+        .await
+        .unwrap();
+    assert_eq!(
+        of.deployments.list(&ListParams::default()).await.unwrap().items,
+        []
+    );
 }
 
 /// Nobody may delete this object.

@@ -1,0 +1,193 @@
+//! Deletes instances of `SIPCluster`s that are gone and do not own them any more, so that the garbage collector leaves them: one was deleted
+//! with `--cascade=orphan` while this agent did not run, or a backup was restored without it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    time::{Duration, Instant},
+};
+
+use api::{SIPCluster, SIPClusterSpec};
+use k8s_openapi::api::core::v1::Service;
+use kube::{Api, ResourceExt as _, runtime::reflector::ObjectRef};
+use tokio::{sync::watch, time};
+
+use super::{error::Error, identity::Identity, made_for, problem::Problem, pruning, site::Site};
+
+/// Longest pause between two comparisons of the site's Services with its clusters.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// An instance, and the name of the cluster that it was made for.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Instance {
+    namespace: String,
+    name: String,
+    cluster: String,
+}
+
+/// Since when each was found without its cluster.
+#[derive(Debug, Default)]
+struct Found(BTreeMap<Instance, Instant>);
+
+impl Found {
+    /// Those that have been found for so long. The time of each begins again, so that a deletion that fails is not repeated at once.
+    fn due(&mut self, found: &BTreeSet<Instance>, now: Instant, lasting: Duration) -> Vec<Instance> {
+        self.0.retain(|instance, _| found.contains(instance));
+        let mut due = Vec::new();
+        for instance in found {
+            let since = self.0.entry(instance.clone()).or_insert(now);
+            if now.saturating_duration_since(*since) >= lasting {
+                *since = now;
+                due.push(instance.clone());
+            }
+        }
+        due
+    }
+}
+
+/// Deletes them once they have been so for `lasting`: a restore may bring a Service before its cluster. Begins once `listed` is true.
+pub(super) async fn delete_all(
+    site: &Site,
+    lasting: Duration,
+    mut listed: watch::Receiver<bool>,
+) -> Infallible {
+    if listed.wait_for(|listed| *listed).await.is_err() {
+        // The process ends.
+        return std::future::pending().await;
+    }
+    let mut found = Found::default();
+    loop {
+        time::sleep(PAUSE.min(lasting)).await;
+        let services = site.stores.services.state();
+        let clusters = &site.stores.clusters;
+        let is_gone = |cluster: &ObjectRef<SIPCluster>| clusters.get(cluster).is_none();
+        let ownerless = ownerless(services.iter().map(AsRef::as_ref), site.identity, is_gone);
+        for instance in found.due(&ownerless, Instant::now(), lasting) {
+            let Instance {
+                namespace,
+                name,
+                cluster,
+            } = &instance;
+            match delete(site, &instance).await {
+                Ok(true) => tracing::info!(
+                    namespace,
+                    name,
+                    cluster,
+                    "deleted what a deleted SIPCluster has left"
+                ),
+                Ok(false) => {}
+                Err(error) => {
+                    let error = runtime::error_chain::chain(&error);
+                    tracing::warn!(
+                        namespace,
+                        name,
+                        cluster,
+                        error,
+                        "what a deleted SIPCluster has left cannot be deleted; requeued"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Instances of this agent without an owner, whose cluster is gone.
+fn ownerless<'a>(
+    services: impl Iterator<Item = &'a Service>,
+    identity: &Identity,
+    is_gone: impl Fn(&ObjectRef<SIPCluster>) -> bool,
+) -> BTreeSet<Instance> {
+    let instance = |service: &Service| {
+        let mut owners = service.owner_references().iter();
+        let has_owner = owners.any(|owner| owner.kind == "SIPCluster");
+        let (namespace, name) = (service.namespace()?, service.name_any());
+        let cluster = made_for::cluster(service.labels()).filter(|_| !has_owner && identity.owns(&name))?;
+        is_gone(&ObjectRef::new(cluster).within(&namespace)).then(|| Instance {
+            namespace,
+            name,
+            cluster: cluster.to_owned(),
+        })
+    };
+    services.filter_map(instance).collect()
+}
+
+/// Returns whether it was deleted: a cluster of that name may exist by now, which the watch has not shown.
+async fn delete(site: &Site, instance: &Instance) -> Result<bool, Error> {
+    let clusters = Api::<SIPCluster>::namespaced(site.client.clone(), &instance.namespace);
+    let found = clusters.get_metadata_opt(&instance.cluster).await;
+    if found.map_err(Error::kubernetes("read the SIPCluster"))?.is_some() {
+        return Ok(false);
+    }
+    let mut gone = SIPCluster::new(&instance.cluster, SIPClusterSpec::default());
+    gone.metadata.namespace = Some(instance.namespace.clone());
+    match pruning::delete(site, &gone, &instance.name).await? {
+        None => Ok(true),
+        Some(Problem { reason: _, message }) => {
+            let (namespace, name) = (&instance.namespace, &instance.name);
+            tracing::warn!(
+                namespace,
+                name,
+                message,
+                "what a deleted SIPCluster has left is not deleted; requeued"
+            );
+            Ok(false)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{super::identity::BALANCERS, *};
+
+    fn service(name: &str, labels: &Value, owners: &Value) -> Service {
+        let metadata =
+            json!({"namespace": "tenant", "name": name, "labels": labels, "ownerReferences": owners});
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    #[test]
+    fn only_what_was_made_for_a_cluster_that_is_gone_is_found() {
+        let of = |cluster: &str| json!({"app.kubernetes.io/part-of": "sip", "sip.airshipit.org/cluster-name": cluster});
+        let owner = json!([{"apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "name": "gone", "uid": "u"}]);
+        let services = [
+            service("loadbalancer-worker-gone-a", &of("gone"), &Value::Null),
+            service("loadbalancer-worker-shop", &of("shop"), &Value::Null),
+            // The garbage collector deletes it.
+            service("loadbalancer-worker-gone-b", &of("gone"), &owner),
+            // Another agent's, and one that the Airship SIP operator may have made.
+            service("jumphost-gone", &of("gone"), &Value::Null),
+            service(
+                "loadbalancer-worker-gone",
+                &json!({"app.kubernetes.io/part-of": "sip"}),
+                &Value::Null,
+            ),
+        ];
+        let is_gone = |cluster: &ObjectRef<SIPCluster>| cluster.name != "shop";
+        let found = ownerless(services.iter(), BALANCERS, is_gone);
+        let names: Vec<_> = found.iter().map(|instance| &*instance.name).collect();
+        assert_eq!(names, ["loadbalancer-worker-gone-a"]);
+    }
+
+    #[test]
+    fn only_what_stays_so_long_enough_is_due() {
+        let instance = |name: &str| Instance {
+            namespace: "tenant".to_owned(),
+            name: name.to_owned(),
+            cluster: "gone".to_owned(),
+        };
+        let (both, one) = ([instance("a"), instance("b")].into(), [instance("a")].into());
+        let (begun, lasting) = (Instant::now(), Duration::from_mins(10));
+        let mut found = Found::default();
+        assert_eq!(found.due(&both, begun, lasting), []);
+        assert_eq!(found.due(&one, begun + lasting / 2, lasting), []);
+        // The other one was owned meanwhile.
+        assert_eq!(found.due(&both, begun + lasting, lasting), [instance("a")]);
+        assert_eq!(found.due(&both, begun + lasting * 3 / 2, lasting), []);
+        assert_eq!(
+            found.due(&both, begun + lasting * 2, lasting),
+            [instance("a"), instance("b")]
+        );
+    }
+}
