@@ -69,7 +69,7 @@ macro_rules! reasons {
 
 reasons! {
     Scheduled: Normal on Cluster, "The scheduler has assigned all hosts, for the first time or after a refusal.";
-    Unschedulable: Warning on Cluster, "A role lacks a host, a member waits to be replaced, the quota is used up, or an older SIPCluster that waits is decided first; the note states what is short, where, and what would help.";
+    Unschedulable: Warning on Cluster, "A role lacks a host, a member waits to be replaced, the namespace holds as many hosts as its quota in the site policy allows, or an older SIPCluster that waits is decided first; the note states what is short, where, and what would help.";
     InvalidSpec: Warning on Cluster, "The spec is not valid; the note lists every fault.";
     HostFailed: Warning on Cluster, "Members have failed and are to be replaced; the note states the cause of each.";
     MoveRequested: Normal on Cluster, "Somebody has asked to move members off their hosts.";
@@ -80,16 +80,16 @@ reasons! {
     NodeDeleted: Normal on Cluster, "The Node of a host that leaves was deleted in the tenant's cluster, after it was drained or the time for that was over.";
     NodeNotDrained: Warning on Cluster, "A host is released although its Node in the tenant's cluster was not drained and deleted: the time for that was over, or the tenant's API server refuses it.";
     ReplicasSet: Normal on Cluster, "The replicas of an object of Cluster API that the spec names were set; the note names it, both numbers and the role.";
-    ReplicasNotSet: Warning on Cluster, "The replicas of such an object cannot be set: `ClusterAPISynced` is `False` with a reason other than `Waiting`; the note is its message.";
+    ReplicasNotSet: Warning on Cluster, "The replicas of a Cluster API object cannot be set: `ClusterAPISynced` is `False` with a reason other than `Waiting`; the note is its message.";
     HostNamespaceDropped: Warning on Cluster, "The site's configuration lacks a host namespace in which the cluster holds hosts. The cluster agent does not start.";
-    Stale: Warning on Cluster, "The scheduler does not answer, or answers `UNAVAILABLE`; the note quotes it. What runs stays as it is.";
-    Labeled: Normal on Host, "The host is claimed and labelled for the SIPCluster, which is the related object of this Event and of the three below.";
-    Adopted: Normal on Host, "The annotation `sip.airshipit.org/cluster-api-cluster` of a labelled host was set to the value of its SIPCluster, for example on a host that Airship SIP labelled.";
+    Stale: Warning on Cluster, "The scheduler does not answer, or answers `UNAVAILABLE`; the note quotes it. Existing objects and pods stay as they are.";
+    Labeled: Normal on Host, "The host is claimed and labelled for the SIPCluster, which is the related object of this Event and of `Adopted`, `Relabeled` and `Released`.";
+    Adopted: Normal on Host, "The annotation `sip.airshipit.org/cluster-api-cluster` of a host that had the labels already was set to the value of its SIPCluster, for example where Airship SIP had labelled it. Which hosts are members is in `status.placement`.";
     Relabeled: Normal on Host, "Somebody changed the labels; they are put back.";
     Released: Normal on Host, "The labels of the SIPCluster are removed.";
     InvalidHost: Warning on Host, "Annotations, labels or network data of the host cannot be used, it has a consumer that belongs to no cluster that holds it, or its BMC reports a fault; the note has each.";
     PowerChanged: Normal on Power, "A user of a jump host has changed the power state; the note names the key, the pod and the action.";
-    PowerChangeFailed: Warning on Power, "The same, and it has failed; the note states why.";
+    PowerChangeFailed: Warning on Power, "A power action on the host has failed; the note states why.";
 }
 
 impl fmt::Display for EventReason {

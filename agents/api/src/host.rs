@@ -335,7 +335,7 @@ fn bmc_address(bmc: Option<&Bmc>, faults: &mut Vec<Fault>) -> Option<BmcAddress>
         }
         Ok(_) => return Some(BmcAddress(address.to_owned())),
     };
-    faults.push(Fault::new(PATH, "a value that is not shown", rule));
+    faults.push(Fault::new(PATH, "a redacted value", rule));
     None
 }
 

@@ -150,7 +150,7 @@ pub struct ResourcesSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerControlPlaneSpec {
-    /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
+    /// Distinguishes the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
     /// only digits. Without it the agent identifies the entry by its ports; the names of the objects of the second and further entries end with
     /// their index in the list, or the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,7 +158,7 @@ pub struct LoadBalancerControlPlaneSpec {
     /// Required. Container image with HAProxy 2.2 or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// nodeSelector of the pods: nodes of the site's cluster that run them have all these labels.
+    /// nodeSelector of the pods: they run only on nodes of the site's cluster that have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
     /// Required. `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
@@ -200,7 +200,7 @@ pub struct LoadBalancerControlPlaneSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerWorkerSpec {
-    /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
+    /// Distinguishes the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
     /// only digits. Without it the agent identifies the entry by its ports; the names of the objects of the second and further entries end with
     /// their index in the list, or the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -208,7 +208,7 @@ pub struct LoadBalancerWorkerSpec {
     /// Required. Container image with HAProxy 2.2 or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// nodeSelector of the pods: nodes of the site's cluster that run them have all these labels.
+    /// nodeSelector of the pods: they run only on nodes of the site's cluster that have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
     /// Required. `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
@@ -269,7 +269,7 @@ pub struct PortRangeSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JumpHostSpec {
-    /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
+    /// Distinguishes the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
     /// only digits. Without it the agent identifies the entry by its node port, and the objects of the second and further entries end with
     /// their index in the list, or the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -277,7 +277,7 @@ pub struct JumpHostSpec {
     /// Required. Container image with sshd of OpenSSH 7.6 or later, a shell, and the user `ubuntu` with uid 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// nodeSelector of the pods: nodes of the site's cluster that run them have all these labels.
+    /// nodeSelector of the pods: they run only on nodes of the site's cluster that have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
     /// Required. `id` of the network, in the hosts' networkData, whose address ssh connects to.

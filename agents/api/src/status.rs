@@ -99,8 +99,9 @@ pub struct Placement {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]))]
     pub members: Vec<Member>,
-    /// Revision up to which load balancers must also stop routing to addresses that `members` does not show: those of a deleted host that
-    /// was recreated under the same name, or an address that the host of a member has no more. Absent if there are none.
+    /// Highest revision of a release of addresses that are not in `members`: those of a deleted host that was recreated under the same name,
+    /// or an address that a member's host no longer has. No load balancer routes to them once `drained.revision` is at least this. Absent
+    /// if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i64>", range(min = 0))]
     pub former_release: Option<u64>,
@@ -137,13 +138,13 @@ pub struct Member {
     /// When the member came into this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// Since when it is to be replaced, because it has failed or its replacement was requested.
+    /// Since when it is to be replaced: it has failed, or somebody requested its replacement while it works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_since: Option<Time>,
     /// The member in whose place it comes, as `namespace/name`, until it is bound itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// Why it is releasing: `surplus`, `failed` (or moved at somebody's request), `gone`, `deleted` or `orphaned`.
+    /// Why it is releasing: `surplus`, `failed` (also where somebody requested the replacement of a member that works), `gone`, `deleted` or `orphaned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_reason: Option<String>,
     /// While it is releasing and in use: the Machine on it that Cluster API is asked to delete first, as `namespace/name`.

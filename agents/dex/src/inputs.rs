@@ -249,9 +249,9 @@ fn refusal(secret: &Secret) -> Option<String> {
     let why = if !TYPES.contains(&kind) {
         "must have the type Opaque or kubernetes.io/basic-auth"
     } else if is_of_a_service(secret) {
-        "must not be one of a service of a cluster"
+        "must not be a Secret of a service of a SIPCluster (label app.kubernetes.io/part-of: sip)"
     } else if secret.labels().contains_key(CLUSTER_API) {
-        "must not be one of Cluster API"
+        "must not be a Secret of Cluster API (label cluster.x-k8s.io/cluster-name)"
     } else {
         return None;
     };
@@ -265,9 +265,9 @@ fn authority_refusal(secret: &Secret) -> Option<&'static str> {
     if !AUTHORITY_TYPES.contains(&kind) {
         Some("must have the type Opaque or kubernetes.io/tls")
     } else if is_of_a_service(secret) {
-        Some("must not be one of a service of a cluster")
+        Some("must not be a Secret of a service of a SIPCluster (label app.kubernetes.io/part-of: sip)")
     } else if secret.labels().contains_key(CLUSTER_API) {
-        Some("must not be one of Cluster API")
+        Some("must not be a Secret of Cluster API (label cluster.x-k8s.io/cluster-name)")
     } else {
         None
     }
@@ -276,7 +276,10 @@ fn authority_refusal(secret: &Secret) -> Option<&'static str> {
 /// Why an entry cannot name a Secret as its kubeconfig.
 fn kubeconfig_refusal(secret: &Secret, user: &User) -> Option<String> {
     if IDENTITY.owns(&secret.name_any()) {
-        return Some("must not be one of a service of a cluster".to_owned());
+        return Some(
+            "must not be a Secret of a service of a SIPCluster (label app.kubernetes.io/part-of: sip)"
+                .to_owned(),
+        );
     }
     tenant::secret::refusal(secret, user)
 }
@@ -369,12 +372,12 @@ mod tests {
         for (bad, expected) in [
             (
                 secret("bank-kubeconfig", cluster_api, of("bank")),
-                "another cluster, bank",
+                "another Cluster, bank",
             ),
-            (secret("copied", "Opaque", of("sh0p")), "another cluster, sh0p"),
+            (secret("copied", "Opaque", of("sh0p")), "another Cluster, sh0p"),
             (
                 secret("auth-bank.keys", "Opaque", json!({})),
-                "one of a service of a cluster",
+                "a Secret of a service of a SIPCluster",
             ),
             (
                 secret(
@@ -382,7 +385,7 @@ mod tests {
                     "Opaque",
                     json!({"app.kubernetes.io/part-of": "sip"}),
                 ),
-                "one of a service of a cluster",
+                "a Secret of a service of a SIPCluster",
             ),
             (
                 secret("token", "kubernetes.io/service-account-token", json!({})),

@@ -37,15 +37,15 @@ pub enum Stage {
     /// Labelled and well.
     Bound,
     /// Bound, surplus and in use: its release is requested, and can be withdrawn.
-    Requested,
+    ReleaseRequested,
     /// Well, and asked to be moved off; no replacement is claimed for it yet.
-    Leaving,
+    MovePending,
     /// Asked to be moved off, and kept beside its claimed replacement.
     Outgoing,
     /// Failed, and not replaced yet.
-    Lost,
+    Failed,
     /// Claimed in place of another member, and failed before it was bound.
-    LostReplacement,
+    FailedReplacement,
     /// Its release is final.
     Releasing,
 }
@@ -115,11 +115,11 @@ impl Stage {
         Self::Claimed,
         Self::Replacement,
         Self::Bound,
-        Self::Requested,
-        Self::Leaving,
+        Self::ReleaseRequested,
+        Self::MovePending,
         Self::Outgoing,
-        Self::Lost,
-        Self::LostReplacement,
+        Self::Failed,
+        Self::FailedReplacement,
         Self::Releasing,
     ];
 
@@ -140,15 +140,15 @@ impl Stage {
                 | FailReason::WriteRefused,
             ) => {
                 if replaces {
-                    Self::LostReplacement
+                    Self::FailedReplacement
                 } else {
-                    Self::Lost
+                    Self::Failed
                 }
             }
             Some(FailReason::MoveRequested) | None if paired => Self::Outgoing,
             Some(FailReason::MoveRequested) | None if replaces => Self::Replacement,
-            Some(FailReason::MoveRequested) => Self::Leaving,
-            None if member.requested => Self::Requested,
+            Some(FailReason::MoveRequested) => Self::MovePending,
+            None if member.requested => Self::ReleaseRequested,
             None => match member.state {
                 MemberState::Claimed => Self::Claimed,
                 MemberState::Bound | MemberState::Releasing => Self::Bound,
@@ -172,11 +172,11 @@ impl Stage {
                 under_way: true,
                 ..well
             },
-            Self::Requested => Counts {
+            Self::ReleaseRequested => Counts {
                 quota: Quota::CountedAsGrowth,
                 ..well
             },
-            Self::Leaving => Counts {
+            Self::MovePending => Counts {
                 domain: DomainUse::YieldsToItsReplacement,
                 release_order: Some(ReleaseOrder::Second),
                 ..well
@@ -186,12 +186,12 @@ impl Stage {
                 release_order: Some(ReleaseOrder::Second),
                 ..well
             },
-            Self::Lost => Counts {
+            Self::Failed => Counts {
                 domain: DomainUse::Yields,
                 release_order: Some(ReleaseOrder::First),
                 ..well
             },
-            Self::LostReplacement => Counts {
+            Self::FailedReplacement => Counts {
                 under_way: true,
                 domain: DomainUse::Yields,
                 release_order: Some(ReleaseOrder::First),
@@ -214,11 +214,11 @@ impl fmt::Display for Stage {
             Self::Claimed => "claimed",
             Self::Replacement => "replacement",
             Self::Bound => "bound",
-            Self::Requested => "requested",
-            Self::Leaving => "leaving",
+            Self::ReleaseRequested => "release requested",
+            Self::MovePending => "move pending",
             Self::Outgoing => "outgoing",
-            Self::Lost => "lost",
-            Self::LostReplacement => "lost replacement",
+            Self::Failed => "failed",
+            Self::FailedReplacement => "failed replacement",
             Self::Releasing => "releasing",
         })
     }

@@ -328,9 +328,9 @@ impl Display for Ineligible {
             ),
             Self::FormerMember(cluster) => write!(
                 f,
-                "cluster {cluster} has a member of its name or with an address that it shows, of the machine or of its BMC, so load \
-                 balancers may route here; it is free for others once {cluster} has replaced or released that member, or one of the two \
-                 hosts has another address"
+                "this host has the name, an address or the BMC address of a member of cluster {cluster}, whose load balancers may still \
+                 route to it; other clusters can claim it once {cluster} has replaced or released that member, or one of the two hosts \
+                 has another address"
             ),
             Self::Held { cluster, role, state } => {
                 let state = match state {
@@ -369,8 +369,11 @@ impl Display for ReleaseReason {
 impl Display for ReportKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::HostMissing => f.write_str("its host is not in the inventory; it stays"),
-            Self::WouldNotBeTaken(reason) => write!(f, "it would not be taken today, but stays: {reason}"),
+            Self::HostMissing => f.write_str("its host is not in the inventory; the member is kept"),
+            Self::WouldNotBeTaken(reason) => write!(
+                f,
+                "its host could not be claimed today, but the member is kept: {reason}"
+            ),
             Self::SharesDomain { domain } => {
                 write!(f, "another member of its role is in {domain} too; both stay")
             }

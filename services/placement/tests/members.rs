@@ -345,7 +345,7 @@ fn a_gone_members_machine_is_for_its_own_cluster_only() {
         .collect::<Vec<_>>()
         .join("; ");
     assert!(
-        message.contains("cluster tenant/b has a member of its name or with an address"),
+        message.contains("an address or the BMC address of a member of cluster tenant/b"),
         "{message}"
     );
     let explained = |request| placement::explain(&site, request, &wanted.roles[0], &id("a").name);

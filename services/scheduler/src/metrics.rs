@@ -161,7 +161,7 @@ pub const PENDING: Definition = Definition {
     name: "sip_scheduler_clusters_pending",
     kind: Kind::Gauge,
     labels: &["site", "reason"],
-    help: "SIPClusters that do not hold all hosts that they want, by kind of refusal",
+    help: "SIPClusters that were refused and wait for hosts, by kind of refusal",
 };
 /// Creation of the oldest pending `SIPCluster`, in seconds since 1970; absent when none is pending.
 pub const OLDEST_PENDING: Definition = Definition {

@@ -36,7 +36,7 @@ const READY: &[Meaning] = &[
     ),
     no(
         Reason::Unschedulable,
-        "`Scheduled` is `Unschedulable`, `InvalidSpec` or `SiteFull`; the message has its cause. What runs is left as it is.",
+        "`Scheduled` is `Unschedulable`, `InvalidSpec` or `SiteFull`; the message has its cause. Existing objects and pods stay as they are.",
     ),
     no(
         Reason::InfraServiceFailure,
@@ -48,7 +48,7 @@ const READY: &[Meaning] = &[
     ),
     no(
         Reason::UnableToDecommission,
-        "The cluster is being deleted, and a host has labels or a consumer of another cluster, shows the mark of a newer release, or cannot be written.",
+        "The cluster is being deleted, and a host has labels or a consumer of another cluster, has the revision of a newer release (annotation `sip.airshipit.org/placement-revision`), or cannot be written.",
     ),
 ];
 
@@ -59,15 +59,15 @@ const SCHEDULED: &[Meaning] = &[
     ),
     no(
         Reason::Unschedulable,
-        "A role lacks a host, a member waits to be replaced, the quota is used up, or an older SIPCluster that waits is decided first. The message states what is short, where, and what would help, and has the first five reports of the scheduler about members.",
+        "A role lacks a host, a member waits to be replaced, the namespace holds as many hosts as its quota in the site policy allows, or an older SIPCluster that waits is decided first. The message states what is short, where, and what would help, and has the first five reports of the scheduler about members.",
     ),
     stalls(
         Reason::InvalidSpec,
-        "The spec is not valid; the message lists every fault. What runs is left as it is.",
+        "The spec is not valid; the message lists every fault. Existing objects and pods stay as they are.",
     ),
     no(
         Reason::SiteFull,
-        "The site has as much as the scheduler admits of one site; the message names the limit and what would help. The cluster agent tries again. What runs is left as it is.",
+        "A limit of the site in the scheduler is reached; the message names it and what would help. The cluster agent tries again. Existing objects and pods stay as they are.",
     ),
     no(Reason::Deleting, "The cluster is being deleted."),
 ];
@@ -152,7 +152,7 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::OverrideNotAllowed,
-        "`override.service` has something that the site's configuration does not list; the message names it. What runs is left as it is.",
+        "`override.service` has something that the site's configuration does not list; the message names it. Existing objects and pods stay as they are.",
     ),
     no(
         Reason::Refused,
@@ -177,7 +177,7 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::NamespaceNotGranted,
-        "The agent has no rights in the cluster's namespace. What runs is left as it is; the message states what to apply.",
+        "The agent has no rights in the cluster's namespace. Existing objects and pods stay as they are; the message states what to apply.",
     ),
     no(
         Reason::Removed,
@@ -235,7 +235,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::OverrideNotAllowed,
-        "`override.service` has something that the site's configuration does not list; the message names it. What runs is left as it is.",
+        "`override.service` has something that the site's configuration does not list; the message names it. Existing objects and pods stay as they are.",
     ),
     no(Reason::Refused, "The API server refuses an object."),
     no(
@@ -253,7 +253,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::NamespaceNotGranted,
-        "The agent has no rights in the cluster's namespace. What runs is left as it is; the message states what to apply.",
+        "The agent has no rights in the cluster's namespace. Existing objects and pods stay as they are; the message states what to apply.",
     ),
     no(
         Reason::Removed,
@@ -281,11 +281,11 @@ const AUTH_READY: &[Meaning] = &[
     no(
         Reason::SecretMissing,
         "A Secret that the entry names does not exist or lacks a key (a `caSecret` without `tls.crt` or `tls.key` has the reason \
-         `CertificateInvalid`). What runs is left as it is; only the users of `staticPasswords` are removed from the provider.",
+         `CertificateInvalid`). Existing objects and pods stay as they are; only the users of `staticPasswords` are removed from the provider.",
     ),
     stalls(
         Reason::SecretInvalid,
-        "A Secret that the entry names cannot be used; the message names the rule. What runs is left as it is.",
+        "A Secret that the entry names cannot be used; the message names the rule. Existing objects and pods stay as they are.",
     ),
     stalls(
         Reason::StorageMissing,
@@ -301,11 +301,11 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::CertificateNotReady,
-        "cert-manager has not issued the provider's certificate for all its names, or is not installed. What runs is left as it is.",
+        "cert-manager has not issued the provider's certificate for all its names, or is not installed. Existing objects and pods stay as they are.",
     ),
     stalls(
         Reason::ConfigurationInvalid,
-        "The agent wrote a configuration that Dex would read differently: this is a bug of the agent, report it. What runs is left as it is.",
+        "The agent wrote a configuration that Dex would read differently: this is a bug of the agent, report it. Existing objects and pods stay as they are.",
     ),
     no(
         Reason::IssuerConflict,
@@ -357,7 +357,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::OverrideNotAllowed,
-        "`override.service` has something that the site's configuration does not list; the message names it. What runs is left as it is.",
+        "`override.service` has something that the site's configuration does not list; the message names it. Existing objects and pods stay as they are.",
     ),
     no(Reason::Refused, "The API server refuses an object."),
     no(Reason::ImagePull, "A pod's image cannot be pulled."),
@@ -368,7 +368,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::NamespaceNotGranted,
-        "The agent has no rights in the cluster's namespace. What runs is left as it is; the message states what to apply.",
+        "The agent has no rights in the cluster's namespace. Existing objects and pods stay as they are; the message states what to apply.",
     ),
     no(
         Reason::Removed,

@@ -189,7 +189,7 @@ fn a_password_in_a_bmc_address_is_never_reported() {
         assert!(host.bmc_address().is_none(), "{address:?}");
         let report = host.reports()[0].to_string();
         assert!(
-            report.starts_with("BareMetalHost b/a: spec.bmc.address is a value that is not shown: must "),
+            report.starts_with("BareMetalHost b/a: spec.bmc.address is a redacted value: must "),
             "{report}"
         );
         assert!(!format!("{host:?}").contains("hunter2"));

@@ -12,7 +12,7 @@ use super::ResourcesSpec;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthSpec {
-    /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
+    /// Distinguishes the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
     /// only digits. Without it the agent identifies the entry by its node port, and the objects of the second and further entries end with
     /// their index in the list, or the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -20,7 +20,7 @@ pub struct AuthSpec {
     /// Required. Container image with Dex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// nodeSelector of the pods: nodes of the site's cluster that run them have all these labels.
+    /// nodeSelector of the pods: they run only on nodes of the site's cluster that have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
     /// `id` of a network in the hosts' networkData. Required as in Airship SIP, without effect: a provider connects to no host.

@@ -39,7 +39,7 @@ fn by_machine(member: &Member, machine: Option<&MachineLookup>, follows: bool) -
         }
         Some(MachineLookup::Kept(cluster)) => {
             return format!(
-                "; Cluster API keeps it in the name of {cluster} for the next Machine of its owner (nodeReuse): remove spec.consumerRef of the host"
+                "; CAPM3 reserves it for the next Machine of {cluster} (nodeReuse): to release it, remove spec.consumerRef of the host"
             );
         }
         Some(MachineLookup::Collected(_) | MachineLookup::Unreadable(_)) | None => return String::new(),
@@ -89,7 +89,9 @@ pub(super) const FOREIGN_CONSUMER_OF_DELETED: &str = ": it is released once noth
 fn surplus(machine: &Machine, follows: bool) -> String {
     match machine.owner() {
         Some(owner) if follows => {
-            format!("the replicas of {owner} follow, and Cluster API deletes its Machine {machine} first")
+            format!(
+                "the cluster agent lowers the replicas of {owner}, and Cluster API deletes its Machine {machine} first"
+            )
         }
         Some(owner) => format!("scale {owner} down: Cluster API deletes its Machine {machine} first"),
         None => format!("delete Machine {machine} of this host, which has no owner"),
@@ -99,10 +101,10 @@ fn surplus(machine: &Machine, follows: bool) -> String {
 fn replace(machine: &Machine) -> String {
     match machine.owner() {
         Some(owner) => format!(
-            "delete Machine {machine} of this host, and do not scale {owner} down: {owner} then makes a new Machine, which takes the replacement"
+            "delete Machine {machine} of this host, and do not scale {owner} down: {owner} then creates a Machine, which gets the replacement host"
         ),
         None => format!(
-            "delete Machine {machine} of this host, and create another Machine, which takes the replacement"
+            "delete Machine {machine} of this host, and create another Machine, which gets the replacement host"
         ),
     }
 }
@@ -139,12 +141,12 @@ mod tests {
             (
                 "failed",
                 Some(&owned),
-                "; delete Machine metal/m-0 of this host, and do not scale MachineDeployment shop-md down: MachineDeployment shop-md then makes a new Machine, which takes the replacement",
+                "; delete Machine metal/m-0 of this host, and do not scale MachineDeployment shop-md down: MachineDeployment shop-md then creates a Machine, which gets the replacement host",
             ),
             (
                 "failed",
                 Some(&alone),
-                "; delete Machine metal/m-0 of this host, and create another Machine, which takes the replacement",
+                "; delete Machine metal/m-0 of this host, and create another Machine, which gets the replacement host",
             ),
             (
                 "deleted",
@@ -164,7 +166,7 @@ mod tests {
             (
                 "gone",
                 Some(&owned),
-                "; its Machine has no host any more: delete Machine metal/m-0 of this host, and do not scale MachineDeployment shop-md down: MachineDeployment shop-md then makes a new Machine, which takes the replacement",
+                "; its Machine has no host any more: delete Machine metal/m-0 of this host, and do not scale MachineDeployment shop-md down: MachineDeployment shop-md then creates a Machine, which gets the replacement host",
             ),
             (
                 "gone",
@@ -177,7 +179,7 @@ mod tests {
             (
                 "surplus",
                 Some(&kept),
-                "; Cluster API keeps it in the name of Cluster metal/shop for the next Machine of its owner (nodeReuse): remove spec.consumerRef of the host",
+                "; CAPM3 reserves it for the next Machine of Cluster metal/shop (nodeReuse): to release it, remove spec.consumerRef of the host",
             ),
             (
                 "surplus",
@@ -205,7 +207,7 @@ mod tests {
         for (reason, expected) in [
             (
                 "surplus",
-                "; the replicas of MachineDeployment shop-md follow, and Cluster API deletes its Machine metal/m-0 first",
+                "; the cluster agent lowers the replicas of MachineDeployment shop-md, and Cluster API deletes its Machine metal/m-0 first",
             ),
             (
                 "deleted",

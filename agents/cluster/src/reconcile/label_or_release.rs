@@ -136,7 +136,8 @@ fn attempt(verb: Verb, facts: &Facts<'_>) -> Assessment {
         )),
         // The claim is older than what the host shows: this process was paused, and another has released the host.
         Err(Violation::Mark) => Assessment::Blocked(format!(
-            "it was released at revision {}, after it was claimed at {}",
+            "it has the release revision {} (annotation sip.airshipit.org/placement-revision), which is newer than this claim ({}); the agent waits \
+             until it observes the scheduler's next decision",
             host.release_mark(),
             member.revision()
         )),
@@ -150,7 +151,7 @@ fn attempt(verb: Verb, facts: &Facts<'_>) -> Assessment {
         Err(Violation::Consumer) => Assessment::Blocked(format!("it is used by {} already", consumer(host))),
         Err(Violation::LoadBalancers) if member.is_releasing() => Assessment::StillRouted,
         Err(Violation::LoadBalancers) => {
-            Assessment::Waits("the load balancers have not applied it yet".to_owned())
+            Assessment::Waits("not all load balancers have it in their configuration yet".to_owned())
         }
     }
 }

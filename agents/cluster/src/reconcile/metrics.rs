@@ -17,7 +17,7 @@ const HOST_WRITES: Definition = Definition {
     name: "sip_cluster_agent_host_writes_total",
     kind: Kind::Counter,
     labels: &[OUTCOME],
-    help: "Writes to BareMetalHosts, by outcome: done, changed (the host had changed or was gone), refused",
+    help: "Writes to BareMetalHosts, by outcome: succeeded, conflict (the host had changed or was gone), refused",
 };
 
 /// The scheduler's answer to a declaration.
@@ -58,8 +58,8 @@ pub enum HostWrite {
 impl HostWrite {
     fn label(self) -> &'static str {
         match self {
-            Self::Done => "done",
-            Self::Changed => "changed",
+            Self::Done => "succeeded",
+            Self::Changed => "conflict",
             Self::Refused => "refused",
         }
     }
@@ -124,7 +124,7 @@ mod tests {
         let text = process.encode().unwrap();
         for line in [
             "sip_cluster_agent_declarations_total{outcome=\"refused\"} 1",
-            "sip_cluster_agent_host_writes_total{outcome=\"changed\"} 2",
+            "sip_cluster_agent_host_writes_total{outcome=\"conflict\"} 2",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -314,7 +314,7 @@ mod tests {
             (
                 Some(MachineLookup::Found(machine)),
                 "; its Machine has no host any more: delete Machine metal/m-0 of this host, and do not scale MachineSet ms down: MachineSet ms \
-                 then makes a new Machine, which takes the replacement",
+                 then creates a Machine, which gets the replacement host",
             ),
             (
                 Some(collected),

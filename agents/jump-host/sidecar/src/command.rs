@@ -14,7 +14,7 @@ pub struct Args {
 enum Command {
     /// Copies programs of this image to a directory
     Install(install::Args),
-    /// Keeps the files that sshd and ssh read current
+    /// Updates the files that sshd and ssh read, when the ConfigMap or the Secret changes
     Follow(follow::Args),
     /// Runs sshd until a signal comes, and reports who logs in
     RunSshd(sshd::Args),

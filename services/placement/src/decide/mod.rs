@@ -237,7 +237,7 @@ fn assign_replacements(site: &Site, account: &Account<'_>, found: &Found) -> Vec
         let domain = account.domain(site, choice.domain);
         let (waiting, left) = match choice.gate {
             Gate::Move => (&mut leaving, &mut moves_left),
-            Gate::Open | Gate::LostReplacement | Gate::Lost => (&mut lost, &mut lost_left),
+            Gate::Open | Gate::FailedReplacement | Gate::Failed => (&mut lost, &mut lost_left),
         };
         if let Some(place) = waiting.iter().position(|known| known.domain == domain) {
             pairs.push((replaces(waiting.remove(place)), choice));

@@ -178,7 +178,7 @@ impl Gates {
             Way { from, node, edge }
         };
         let lost = (*replace > 0 && (growth || *moves)).then(|| gate(role, *replace));
-        let is_limited = fresh < replace && demand.has(Gate::Lost);
+        let is_limited = fresh < replace && demand.has(Gate::Failed);
         let above = lost.map_or(role, |lost| lost.node);
         let fresh = is_limited.then(|| gate(above, *fresh));
         // Closed, see [`Layout::open_move`].
@@ -190,8 +190,8 @@ impl Gates {
     fn way(&self, gate: Gate) -> Option<Way> {
         match gate {
             Gate::Open => None,
-            Gate::LostReplacement => self.lost,
-            Gate::Lost => self.fresh.or(self.lost),
+            Gate::FailedReplacement => self.lost,
+            Gate::Failed => self.fresh.or(self.lost),
             Gate::Move => self.moving,
         }
     }

@@ -23,7 +23,7 @@ pub(crate) struct Pairs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Well,
-    Leaving,
+    MovePending,
     /// Its host is not in the inventory, and has not failed.
     Unknown,
     Failed(FailReason),
@@ -38,7 +38,7 @@ fn condition(known: &Known<'_>) -> Condition {
             | FailReason::UsedBeforeLabelled
             | FailReason::WriteRefused),
         ) => Condition::Failed(reason),
-        Some(FailReason::MoveRequested) => Condition::Leaving,
+        Some(FailReason::MoveRequested) => Condition::MovePending,
         None if known.slot.is_none() => Condition::Unknown,
         None => Condition::Well,
     }
@@ -85,10 +85,10 @@ impl Pairs {
                     pairs.ended.insert(host.clone(), ReleaseReason::Failed(reason));
                 }
                 // A new one that nobody sees may never come back.
-                (Condition::Well | Condition::Leaving, Condition::Leaving) if is_bound => {
+                (Condition::Well | Condition::MovePending, Condition::MovePending) if is_bound => {
                     pairs.ended.insert(host.clone(), ReleaseReason::Moved);
                 }
-                (_, Condition::Leaving | Condition::Unknown) => {
+                (_, Condition::MovePending | Condition::Unknown) => {
                     pairs.outgoing.insert(host.clone(), new.member.host.clone());
                 }
             }

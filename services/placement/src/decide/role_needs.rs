@@ -20,9 +20,9 @@ pub(crate) enum Gate {
     /// For anybody: no member is in it.
     Open,
     /// For a lost replacement, which is under way already.
-    LostReplacement,
+    FailedReplacement,
     /// For another lost member.
-    Lost,
+    Failed,
     /// For the one member that is moved.
     Move,
 }
@@ -403,9 +403,9 @@ impl Account<'_> {
             let Some(domain) = &known.domain else { continue };
             if self.may_be_replaced(known) && !leaving.contains_key(domain) {
                 let gate = if known.stage.counts().under_way {
-                    Gate::LostReplacement
+                    Gate::FailedReplacement
                 } else {
-                    Gate::Lost
+                    Gate::Failed
                 };
                 gates.entry(domain.clone()).or_insert(gate);
             }

@@ -144,7 +144,7 @@ mod tests {
             let all: Vec<Candidate> = drawn.into_iter().zip(0..).map(|((leaf, rank, gated), host)| Candidate {
                 domain: host,
                 leaf: leaf.checked_sub(1).unwrap_or(ROOT),
-                gate: if gated { Gate::Lost } else { Gate::Open },
+                gate: if gated { Gate::Failed } else { Gate::Open },
                 best: Score { drawbacks: Drawbacks::NONE.packed(), rank, host },
             }).collect();
             let mut best_spots = BestSpots::keeping(keep);

@@ -138,7 +138,7 @@ impl Reports {
                     .await?;
             }
             Some(Message::Hello(_)) => return Err(Error::Protocol("a Hello comes first and only once")),
-            None => return Err(Error::Protocol("a message must say something")),
+            None => return Err(Error::Protocol("ReportHostsRequest.message must be set")),
         }
         self.sequence = sequence;
         acknowledge(

@@ -88,7 +88,7 @@ impl Site {
             let name = &cluster.id().name;
             let is_taken = taken.next().unwrap_or(true);
             if !is_taken && self.existence.leave_out(name) && let Some(withheld) = self.lines.left_out.line() {
-                tracing::warn!(site = self.name, cluster = %name, withheld, "this and further SIPClusters without hosts are left out of the site: it has more than its share of SIPClusters (limit `clusters`), and such a SIPCluster gets no hosts. Delete SIPClusters of its namespace that nobody needs, or start the scheduler with a higher --site-clusters");
+                tracing::warn!(site = self.name, cluster = %name, withheld, "ignoring this and further SIPClusters without hosts, which get none: their namespace has more than its share of the limit `clusters`. Delete SIPClusters of that namespace that nobody needs, or start the scheduler with a higher --site-clusters");
             }
             is_taken
         });
@@ -204,7 +204,7 @@ impl Site {
             site = self.name,
             hosts = unnamed.len(),
             clusters = unnamed_clusters,
-            "removed what earlier reports named and the present snapshot has not named yet, to stay within the limits of the site"
+            "removed hosts and SIPClusters of earlier reports that the present snapshot has not listed yet, because the site is at its limits"
         );
         self.existence.forget_unnamed(&seen.clusters);
         for id in &unnamed {

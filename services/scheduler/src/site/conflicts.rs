@@ -127,7 +127,7 @@ fn status_conflicts<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Ite
                 Some(id),
                 member.role.as_ref(),
                 &format_args!(
-                    "is in this cluster's status from before the ledger was lost, and {other} has it"
+                    "is in the status of this cluster from before the ledger was lost, but {other} holds it"
                 ),
             )
         })

@@ -215,11 +215,11 @@ impl Limit {
         let help = self.help();
         let why = if own > others {
             format!(
-                "{most} {what} are allowed, and a namespace may have as many as it leaves free: namespace {namespace} has more than its share, with this {own} beside {others} in other namespaces. For this namespace: delete SIPClusters of namespace {namespace} that nobody needs. For the site: {help}"
+                "{what}: at most {most} may be in the site plus, once more, in namespace {namespace}; with this there would be {all} in the site, {others} of them in other namespaces, and {own} in this one, so namespace {namespace} has more than its share. For this namespace: delete SIPClusters of namespace {namespace} that nobody needs. For the site: {help}"
             )
         } else {
             format!(
-                "{most} {what} are allowed, and a namespace may have as many as it leaves free: this would be {all}, {others} of them in other namespaces and {own} in namespace {namespace}. For the site: {help}"
+                "{what}: at most {most} may be in the site plus, once more, in namespace {namespace}; with this there would be {all} in the site, {others} of them in other namespaces, and {own} in this one. For the site: {help}"
             )
         };
         Err(self.full(site, why))

@@ -88,8 +88,8 @@ pub enum Site {
     /// the API server of the site was restored from a backup, and its Lease with it
     #[command(after_help = help::OVERRIDE_HELP)]
     ResetFence(ResetFence),
-    /// Raise the position of a site above every release mark and status that it shows, so that hosts with marks of a lost ledger or
-    /// of another site can be claimed. No claim changes
+    /// Raise the site's revision above every annotation placement-revision of its hosts and every SIPCluster status, so that hosts
+    /// that were released under a lost ledger or in another site can be claimed. Claims do not change
     #[command(after_help = help::OVERRIDE_HELP)]
     Repair(Repair),
 }

@@ -183,7 +183,7 @@ fn an_unreadable_host_gets_an_event_and_stops_no_other() {
     on_shared_site("unread", async |stage| {
         // They sort first. What is wrong with each, and what people are told of it.
         let absent = "data[networkData] is absent: must be set";
-        let address = "spec.bmc.address is a value that is not shown: must name a host";
+        let address = "spec.bmc.address (value redacted): must name a host";
         let mark =
             "metadata.annotations[sip.airshipit.org/placement-revision] is \"next\": must be a revision";
         let bad = [

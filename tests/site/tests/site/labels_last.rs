@@ -51,7 +51,7 @@ async fn hosts_are_labelled_after_load_balancers_and_never_in_use() {
             "HostsLabeled",
             "False",
             "Waiting",
-            "the load balancers have not applied it yet",
+            "not all load balancers have it in their configuration yet",
         )
         .await;
     let waiting = stage

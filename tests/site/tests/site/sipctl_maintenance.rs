@@ -120,7 +120,7 @@ async fn cordons_a_host(stage: &Stage, shop: &Cluster) {
     does(stage, &cordon, "Done: it is cordoned.").await;
     does(stage, &cordon, "Nothing to do: it is cordoned already.").await;
     assert_eq!(annotations(stage, name).await, [CORDONED]);
-    let stays = "hands-r1-cp1: it would not be taken today, but stays: it is cordoned";
+    let stays = "hands-r1-cp1: its host could not be claimed today, but the member is kept: it is cordoned";
     stage
         .condition_mentions(shop, "Scheduled", "True", "Placed", stays)
         .await;

@@ -105,7 +105,7 @@ fn step(
         Lookup::Namespaces(all) => {
             let all: Vec<&str> = all.iter().map(String::as_str).collect();
             let why = format!(
-                "{kind} {name}: the hosts of role {role} are in the namespaces {}, and the Machines of one object are in one",
+                "{kind} {name}: the hosts of role {role} are in several namespaces ({}), but a {kind} has its Machines in one namespace: select hosts of one namespace",
                 all.join(", ")
             );
             (Reason::NotOfCluster, why)
@@ -261,7 +261,7 @@ fn leaving(scaled: &Scaled, member: &Member, holding: &Holding, hosts: &mut Host
         ));
     } else if machine.is_marked() {
         hosts.marked.push(format!(
-            "Cluster API has not deleted Machine {machine} on surplus host {host} yet; where replicas do not go down any more, delete it yourself"
+            "Cluster API has not deleted Machine {machine} on surplus host {host} yet; if the replicas are lowered already and the Machine remains, delete it yourself"
         ));
     } else {
         hosts.unmarked.push(format!(

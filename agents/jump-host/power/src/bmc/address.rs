@@ -22,33 +22,31 @@ pub enum Refused {
     TooLong(usize),
     /// It has characters that no address has.
     #[error(
-        "spec.bmc.address is a value that is not shown: must have no control characters, blanks or characters beyond ASCII"
+        "spec.bmc.address (value redacted): must have no control characters, blanks or characters beyond ASCII"
     )]
     Characters,
     /// It is no URL.
     #[error(
-        "spec.bmc.address is a value that is not shown: must be a URL such as `redfish+https://192.0.2.12/redfish/v1/Systems/1`"
+        "spec.bmc.address (value redacted): must be a URL such as `redfish+https://192.0.2.12/redfish/v1/Systems/1`"
     )]
     NoUrl,
     /// It has a user name, or a password.
     #[error(
-        "spec.bmc.address is a value that is not shown: must have no user name and password: those belong into the Secret of spec.bmc.credentialsName"
+        "spec.bmc.address (value redacted): must have no user name and password: those belong into the Secret of spec.bmc.credentialsName"
     )]
     UserInfo,
     /// Another protocol than Redfish.
     #[error("spec.bmc.address has the scheme {0:?}: power control needs one of {known}, each also with +http or +https", known = Kind::all())]
     Scheme(String),
     /// No usable host.
-    #[error(
-        "spec.bmc.address is a value that is not shown: its host must be a DNS name or an address of one machine"
-    )]
+    #[error("spec.bmc.address (value redacted): its host must be a DNS name or an address of one machine")]
     Host,
     /// No usable port.
-    #[error("spec.bmc.address is a value that is not shown: its port must be from 1 to 65535")]
+    #[error("spec.bmc.address (value redacted): its port must be from 1 to 65535")]
     Port,
     /// No path of one system.
     #[error(
-        "spec.bmc.address is a value that is not shown: its path must be /redfish/v1/Systems/ID, since a BMC may serve several systems"
+        "spec.bmc.address (value redacted): its path must be /redfish/v1/Systems/ID, since a BMC may serve several systems"
     )]
     Path,
 }

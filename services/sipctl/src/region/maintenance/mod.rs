@@ -60,7 +60,7 @@ pub struct Request {
     /// The BareMetalHost
     #[arg(value_name = "NS/NAME", value_parser = |text: &str| text.parse::<HostName>())]
     host: HostName,
-    /// Remove the mark again
+    /// Remove the annotation again
     #[arg(long)]
     undo: bool,
     #[command(flatten)]

@@ -110,7 +110,7 @@ async fn an_annotation_does_not_open_another_clusters_kubeconfig() {
         .patch("shop", &PatchParams::default(), &served)
         .await
         .unwrap();
-    let help = "by the annotation sip.airshipit.org/used-by: shop";
+    let help = "set the annotation sip.airshipit.org/used-by: shop";
     stage
         .condition_mentions(&shop, condition, "False", "KubeconfigInvalid", help)
         .await;

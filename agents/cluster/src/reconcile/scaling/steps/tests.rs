@@ -303,7 +303,7 @@ fn what_is_not_to_be_written_is_not_written() {
         (
             Lookup::Namespaces(BTreeSet::from(["a".to_owned(), "b".to_owned()])),
             Reason::NotOfCluster,
-            "are in the namespaces a, b",
+            "are in several namespaces (a, b)",
         ),
     ];
     let all = members(&[("h1", Bound), ("h2", Bound), ("h3", Bound)]);
