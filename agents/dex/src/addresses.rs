@@ -1,11 +1,17 @@
 //! The addresses that a provider's Service is given. They are names of the provider's certificate, and one may be missing for a while:
 //! somebody has deleted the Service, or its load balancer has no address. A certificate without it would start other pods twice, so the last
-//! one stays. Pure.
+//! one stays; that of a load balancer only for a while, since it may be another Service's by then. Pure.
 
-use std::net::IpAddr;
+use std::{
+    net::IpAddr,
+    time::{Duration, SystemTime},
+};
 
 use k8s_openapi::api::core::v1::Service as CoreService;
 use rustls_pki_types::ServerName;
+
+/// How long the last address of a load balancer stays a name of the certificate.
+pub const KEPT: Duration = Duration::from_hours(24);
 
 /// What the API server and the site's load balancer gave a Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -14,6 +20,8 @@ pub struct Addresses {
     pub cluster_ip: Option<IpAddr>,
     /// The IP address or DNS name that its load balancer gave.
     pub load_balancer: Option<String>,
+    /// Since when `load_balancer` is the last address, and the Service has none; `None`: the Service has it.
+    pub lacks_since: Option<SystemTime>,
 }
 
 impl Addresses {
@@ -24,6 +32,7 @@ impl Addresses {
         Self {
             cluster_ip: cluster_ip.and_then(|address| address.parse().ok()),
             load_balancer: load_balancer.filter(is_name).map(str::to_owned),
+            lacks_since: None,
         }
     }
 
@@ -38,13 +47,25 @@ impl Addresses {
         Self::read(cluster_ip, load_balancer.filter(|_| balanced))
     }
 
-    /// These, and the last one where one is missing.
+    /// These, and the last one where one is missing, that of a load balancer for [`KEPT`]. Of a clock that was ahead when it was missed first,
+    /// the time begins now.
     #[must_use]
-    pub fn or_last(&self, last: &Self, balanced: bool) -> Self {
-        let load_balancer = self.load_balancer.as_ref().or(last.load_balancer.as_ref());
-        Self {
-            cluster_ip: self.cluster_ip.or(last.cluster_ip),
-            load_balancer: load_balancer.filter(|_| balanced).cloned(),
+    pub fn or_last(self, last: &Self, balanced: bool, now: SystemTime) -> Self {
+        let cluster_ip = self.cluster_ip.or(last.cluster_ip);
+        let lacks_since = last.lacks_since.filter(|since| *since <= now).unwrap_or(now);
+        let is_kept = now.duration_since(lacks_since).is_ok_and(|lacked| lacked < KEPT);
+        let kept = last.load_balancer.clone().filter(|_| balanced && is_kept);
+        match (self.load_balancer, kept) {
+            (None, Some(kept)) => Self {
+                cluster_ip,
+                load_balancer: Some(kept),
+                lacks_since: Some(lacks_since),
+            },
+            (load_balancer, _) => Self {
+                cluster_ip,
+                load_balancer,
+                lacks_since: None,
+            },
         }
     }
 
@@ -76,5 +97,39 @@ mod tests {
             let is_ip = text.is_some_and(|text| text.parse::<IpAddr>().is_ok());
             assert_eq!(found.cluster_ip.is_some(), is_ip, "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_last_address_of_a_load_balancer_is_kept_for_a_day() {
+        let had = Addresses::read(Some("10.96.0.7"), Some("198.51.100.7"));
+        let without = || Addresses::read(Some("10.96.0.7"), None);
+        let begin = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
+        let first = without().or_last(&had, true, begin);
+        assert_eq!(
+            (&first.load_balancer, first.lacks_since),
+            (&had.load_balancer, Some(begin))
+        );
+        let second = Duration::from_secs(1);
+        let last = begin + KEPT - second;
+        assert_eq!(
+            without().or_last(&first, true, last),
+            first,
+            "nothing is written meanwhile"
+        );
+        for gone in [
+            without().or_last(&first, true, begin + KEPT),
+            without().or_last(&first, false, begin),
+            without().or_last(&without(), true, begin),
+        ] {
+            assert_eq!(gone, without());
+        }
+        assert_eq!(had.clone().or_last(&first, true, last), had, "it is given again");
+        // The clock was ahead, and is not any more.
+        let past = begin - KEPT;
+        let again = without().or_last(&first, true, past);
+        assert_eq!(
+            (&again.load_balancer, again.lacks_since),
+            (&had.load_balancer, Some(past))
+        );
     }
 }

@@ -32,7 +32,10 @@ pub use self::{
     refusals::Refusals,
     target::{Provider, Target, check},
 };
-use crate::{own_keys::OwnKeys, tenant::Tenant};
+use crate::{
+    own_keys::OwnKeys,
+    tenants::{Former, Tenants},
+};
 
 /// Pause between two checks of a provider.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -50,7 +53,7 @@ const _: () = assert!(
     "a pass comes before"
 );
 
-/// A provider: there may be another of its name later, of another cluster.
+/// A provider: there may be another of its name later, of another cluster. Or a cluster in which its bindings are not to be any more.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Key {
     /// Its namespace.
@@ -59,10 +62,36 @@ pub struct Key {
     pub uid: String,
     /// Its name.
     pub name: String,
+    /// The Secret of a kubeconfig that its entry named before; `None`: the provider itself.
+    pub former: Option<String>,
+}
+
+impl Key {
+    fn provider(&self) -> Self {
+        Self {
+            former: None,
+            ..self.clone()
+        }
+    }
+
+    fn former(&self, secret: &str) -> Self {
+        Self {
+            former: Some(secret.to_owned()),
+            ..self.clone()
+        }
+    }
 }
 
 /// What a check has found: nothing, or why the provider does not work.
 pub type Found = Result<(), (Reason, String)>;
+
+/// Whether bindings are left in a cluster in which none is to be.
+pub(crate) enum Left {
+    /// Some may be, for this reason.
+    Remain(String),
+    /// None is.
+    Gone,
+}
 
 /// The SIPCluster that asks for a check, and the generation of its spec.
 pub type Asker = (ObjectRef<SIPCluster>, i64);
@@ -71,17 +100,20 @@ pub type Asker = (ObjectRef<SIPCluster>, i64);
 const LONGEST: usize = 1024;
 
 /// Removes entries of one cluster other than these. Those of other clusters are not visited: this is done in each pass.
-fn retain_of_cluster<T>(known: &mut BTreeMap<Key, T>, of: (&str, &str), names: &BTreeSet<&str>) {
-    let (namespace, uid) = of;
+fn retain_of_cluster<T>(
+    known: &mut BTreeMap<Key, T>,
+    (namespace, uid): (&str, &str),
+    stays: impl Fn(&Key) -> bool,
+) {
     let first = Key {
         namespace: namespace.to_owned(),
         uid: uid.to_owned(),
         name: String::new(),
+        former: None,
     };
     let of_cluster = known.range(first..).map(|(key, _)| key);
     let of_cluster = of_cluster.take_while(|key| key.namespace == namespace && key.uid == uid);
-    let others = of_cluster.filter(|key| !names.contains(key.name.as_str()));
-    let others: Vec<_> = others.cloned().collect();
+    let others: Vec<_> = of_cluster.filter(|key| !stays(key)).cloned().collect();
     for key in others {
         known.remove(&key);
     }
@@ -101,6 +133,8 @@ struct Checked {
     /// The generation of the spec that its provider was applied for last.
     applied: Option<i64>,
     found: Option<Found>,
+    /// How many checks in a row have found no fault.
+    sound: u32,
     /// Which directories have refused their account, and when they are asked again.
     refusals: Arc<Refusals>,
     /// When a pass named it last.
@@ -131,14 +165,16 @@ impl Providers {
         let was_applied = before.as_ref().and_then(|before| before.applied);
         let kept = before.filter(|before| {
             let of_this_spec = before.asker.1 == generation && (!applied || was_applied == Some(generation));
-            before.target.issuer() == target.issuer() && (same || of_this_spec)
+            before.target.issuer() == target.issuer() && (same || of_this_spec && key.former.is_none())
         });
         let due = kept.as_ref().filter(|_| same).map_or(now, |before| before.due);
+        let sound = kept.as_ref().map_or(0, |before| before.sound);
         let checked = Checked {
             asker,
             target,
             applied: if applied { Some(generation) } else { was_applied },
             found: kept.and_then(|before| before.found),
+            sound,
             refusals,
             named: now,
             due,
@@ -180,18 +216,44 @@ impl Checks {
     }
 
     /// The bindings of an entry are reconciled from now on, also where its provider fails in this pass: no fault of the provider keeps a right that
-    /// the spec no longer gives. A provider that runs is checked as before. `None`: the entry has no kubeconfig that can be used, and what an
-    /// earlier one gave access to is left alone.
-    pub fn bind(&self, key: Key, asker: Asker, tenant: Option<Tenant>) {
+    /// the spec no longer gives. A provider that runs is checked as before. What earlier kubeconfigs gave access to is used only to remove
+    /// bindings.
+    pub(crate) fn bind(&self, key: &Key, asker: &Asker, tenants: &Tenants) {
+        let Tenants {
+            named,
+            former,
+            missing: _,
+        } = tenants;
+        let tenant = named.as_ref().and_then(|named| named.as_ref().ok());
         let mut providers = self.providers();
-        let before = providers.checked.get(&key);
+        let before = providers.checked.get(key);
         let target = Target {
             provider: before.and_then(|before| before.target.provider.clone()),
-            tenant,
+            tenant: tenant.cloned(),
         };
+        let mut changed = false;
         if target.provider.is_none() && target.tenant.is_none() {
-            providers.checked.remove(&key);
-        } else if providers.check(key, asker, Arc::new(target), false) {
+            providers.checked.remove(key);
+        } else {
+            changed |= providers.check(key.clone(), asker.clone(), Arc::new(target), false);
+        }
+        let of = (&*key.namespace, &*key.uid);
+        retain_of_cluster(&mut providers.checked, of, |known| {
+            let is_former = |secret: &String| former.iter().any(|former| former.secret == *secret);
+            known.name != key.name || known.former.as_ref().is_none_or(is_former)
+        });
+        for Former { secret, tenant } in former {
+            let Ok(tenant) = tenant else {
+                providers.checked.remove(&key.former(secret));
+                continue;
+            };
+            let target = Target {
+                provider: None,
+                tenant: Some(tenant.clone()),
+            };
+            changed |= providers.check(key.former(secret), asker.clone(), Arc::new(target), false);
+        }
+        if changed {
             self.changed.notify_one();
         }
     }
@@ -200,8 +262,9 @@ impl Checks {
     /// object by which it would be found.
     pub fn keep(&self, namespace: &str, uid: &str, names: &BTreeSet<&str>) {
         let Providers { proposed, checked } = &mut *self.providers();
-        retain_of_cluster(proposed, (namespace, uid), names);
-        retain_of_cluster(checked, (namespace, uid), names);
+        let stays = |key: &Key| names.contains(key.name.as_str());
+        retain_of_cluster(proposed, (namespace, uid), stays);
+        retain_of_cluster(checked, (namespace, uid), stays);
     }
 
     /// What the last check of a provider has found; `None`: it was not checked yet.
@@ -213,11 +276,32 @@ impl Checks {
         checked.found.clone()
     }
 
+    /// What is known of a cluster in which a provider's bindings are not to be any more. A call that was begun before the first check may have
+    /// applied one after it: so none is left there only by the second check that finds none.
+    pub(crate) fn left(&self, key: &Key, former: &Former) -> Left {
+        let Former { secret, tenant } = former;
+        let tenant = match tenant {
+            Ok(tenant) => tenant,
+            Err(problem) => return Left::Remain(problem.message.clone()),
+        };
+        let providers = self.providers();
+        let checked = providers.checked.get(&key.former(secret));
+        match checked.filter(|checked| checked.target.tenant.as_ref() == Some(tenant)) {
+            Some(Checked {
+                found: Some(Err((_, why))),
+                ..
+            }) => Left::Remain(why.clone()),
+            Some(checked) if checked.sound > 1 => Left::Gone,
+            Some(_) | None => Left::Remain("the agent is deleting them".to_owned()),
+        }
+    }
+
     /// A provider is deleted. What is known of another cluster's of this name stays.
     pub fn forget(&self, key: &Key) {
-        let mut providers = self.providers();
-        providers.proposed.remove(key);
-        providers.checked.remove(key);
+        let Providers { proposed, checked } = &mut *self.providers();
+        proposed.remove(key);
+        let of = (&*key.namespace, &*key.uid);
+        retain_of_cluster(checked, of, |known| known.name != key.name);
     }
 
     /// Checks all without end, and triggers a pass over a cluster as soon as something has changed. Ends with the receiver.
@@ -292,7 +376,15 @@ impl Checks {
         providers.proposed.retain(|_, proposed| lasts(proposed.at));
         providers.checked.retain(|_, checked| lasts(checked.named));
         let under_way: BTreeSet<&Key> = running.values().map(|(key, _)| key).collect();
-        let waits = |key: &Key| !under_way.contains(key);
+        // Of one entry, a check that applies bindings by a kubeconfig and one that deletes them by the same do not overlap: neither the check of
+        // a provider and those of its former clusters, nor one of a cluster that is a former one no longer and that of its provider.
+        let ended = under_way
+            .iter()
+            .filter(|key| key.former.is_some() && !providers.checked.contains_key(*key));
+        let ended: BTreeSet<Key> = ended.map(|key| key.provider()).collect();
+        let waits = |key: &Key| {
+            !under_way.contains(key) && !under_way.contains(&key.provider()) && !ended.contains(key)
+        };
         let due = providers.checked.iter();
         let due = due.filter(|(key, checked)| checked.due <= now && waits(key));
         let mut due: Vec<_> = due.collect();
@@ -303,7 +395,9 @@ impl Checks {
         let mut chosen = Vec::new();
         for _ in running.len()..AT_ONCE {
             let free = due.iter().enumerate().filter(|(_, (key, _))| places.has_for(key));
-            let next = free.min_by_key(|(_, (key, checked))| (places.taken(key), checked.due));
+            // Of one cluster, former ones come last: a right that an entry takes away does not wait for them.
+            let next =
+                free.min_by_key(|(_, (key, checked))| (places.taken(key), key.former.is_some(), checked.due));
             let Some((index, _)) = next else { break };
             let (key, checked) = due.swap_remove(index);
             places.take(key);
@@ -321,8 +415,14 @@ impl Checks {
             return None;
         }
         checked.due = Instant::now() + PAUSE;
+        checked.sound = if found.is_ok() {
+            checked.sound.saturating_add(1)
+        } else {
+            0
+        };
+        let is_left = key.former.is_some() && checked.sound == 2;
         let found = Some(found.map_err(|(reason, why)| (reason, readable(&why, LONGEST))));
-        if checked.found == found {
+        if checked.found == found && !is_left {
             return None;
         }
         checked.found = found;

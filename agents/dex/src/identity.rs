@@ -1,6 +1,9 @@
 //! What the Dex agent owns.
 
-use api::conditions::AUTH_READY;
+use api::conditions::{
+    AUTH_READY,
+    auth::{BINDINGS_REMAIN, STATIC_PASSWORDS},
+};
 use kit::{
     apply::Manager,
     service::{Children, Identity, Kind},
@@ -30,6 +33,7 @@ pub(crate) const IDENTITY: &Identity = &Identity {
     ],
     pod_labels: &[],
     reports_drained: false,
+    warnings: &[BINDINGS_REMAIN, STATIC_PASSWORDS],
 };
 
 #[cfg(test)]

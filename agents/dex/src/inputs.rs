@@ -84,19 +84,13 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The kubeconfig that an entry names, or why there is none.
+    /// The kubeconfig of a Secret that an entry of the cluster names, or why it cannot be used; `None`: there is no such Secret.
     pub(crate) async fn kubeconfig(
         &self,
         cluster: &Cluster,
-        entry: &Auth,
+        name: &str,
     ) -> Result<Option<Result<Vec<u8>, Problem>>, Error> {
-        let Some(name) = entry.provider().kubeconfig_secret() else {
-            return Ok(None);
-        };
-        let problem = |reason, why: &str| {
-            let message = format!("kubeconfigSecret: the Secret {name} {why}");
-            Some(Err(Problem::new(reason, message)))
-        };
+        let problem = |reason, why: &str| Err(kubeconfig_problem(reason, name, why));
         let keep = |secret: Secret| match kubeconfig_refusal(&secret, &User::from_spec(cluster)) {
             Some(why) => problem(KUBECONFIG_INVALID, &why),
             None => match tenant::secret::kubeconfig(secret) {
@@ -105,11 +99,10 @@ impl<'a> Inputs<'a> {
                     let why = format!("must have a kubeconfig of at most {LONGEST_KUBECONFIG} bytes");
                     problem(KUBECONFIG_INVALID, &why)
                 }
-                Some(bytes) => Some(Ok(bytes)),
+                Some(bytes) => Ok(bytes),
             },
         };
-        let kubeconfig = self.read(name, keep).await?;
-        Ok(kubeconfig.unwrap_or_else(|| problem(KUBECONFIG_MISSING, "does not exist")))
+        self.read(name, keep).await
     }
 
     /// The values that an entry names, checked; and what is missing of it without which the rest is served: a file of users that is deleted
@@ -271,6 +264,11 @@ fn authority_refusal(secret: &Secret) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// A kubeconfig that cannot be used.
+pub(crate) fn kubeconfig_problem(reason: api::conditions::Reason, secret: &str, why: &str) -> Problem {
+    Problem::new(reason, format!("kubeconfigSecret: the Secret {secret} {why}"))
 }
 
 /// Why an entry cannot name a Secret as its kubeconfig.

@@ -1,7 +1,10 @@
 //! Where a provider is reached. Pure.
 
-use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU16;
+use std::{
+    net::{IpAddr, SocketAddr},
+    num::NonZeroU16,
+    time::SystemTime,
+};
 
 use api::{Auth, Exposure, HttpsUrl, conditions::auth::ISSUER_UNKNOWN};
 use k8s_openapi::api::core::v1::Service as CoreService;
@@ -37,8 +40,13 @@ fn given(entry: &Auth, service: Option<&CoreService>) -> Addresses {
 }
 
 /// The addresses that an entry's Service has, and what it had `last` where one is missing.
-pub(crate) fn addresses(entry: &Auth, service: Option<&CoreService>, last: &Addresses) -> Addresses {
-    given(entry, service).or_last(last, by_load_balancer(entry))
+pub(crate) fn addresses(
+    entry: &Auth,
+    service: Option<&CoreService>,
+    last: &Addresses,
+    now: SystemTime,
+) -> Addresses {
+    given(entry, service).or_last(last, by_load_balancer(entry), now)
 }
 
 /// By the entry, by the Service as the API server has it, and by [`addresses`].
@@ -140,7 +148,7 @@ mod tests {
         .unwrap();
         let cluster = Cluster::parse(&object).unwrap();
         let entry = &cluster.auth()[0];
-        let addresses = addresses(entry, service, last);
+        let addresses = addresses(entry, service, last, SystemTime::now());
         let reached = reached(entry, "tenants", service, &addresses);
         (addresses, reached)
     }

@@ -1,10 +1,14 @@
-//! The Secret in which the agent keeps what it made for a provider, certificates and the password of its storage, and the addresses that the
-//! provider's Service had. It is read from the API server before anything is made anew, and no pod reads it.
+//! The Secret in which the agent keeps what it made for a provider, certificates and the password of its storage, the addresses that the
+//! provider's Service had, and the names of the Secrets by whose kubeconfigs it has applied bindings. It is read from the API server before
+//! anything is made anew, and no pod reads it.
 //!
 //! It is written on the condition that it is as it was read, and not applied: a replica that lost its Lease must not put another CA
 //! in the place of one that it has not read.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use render::metadata::Instance;
@@ -12,6 +16,7 @@ use render::metadata::Instance;
 use crate::{
     addresses::Addresses,
     certificates::{Pair, Serving, Stored},
+    kubeconfigs::Kubeconfigs,
     succession::Published,
 };
 
@@ -23,6 +28,10 @@ const CERT_MANAGER: &str = "cert-manager";
 /// Keys of the addresses that the provider's Service has, or had last.
 const CLUSTER_IP: &str = "cluster-ip";
 const LOAD_BALANCER: &str = "load-balancer-address";
+/// Key of the time since which the Service lacks an address of a load balancer, in seconds since 1970.
+const WITHOUT_BALANCER: &str = "without-load-balancer-address-since";
+/// Key of the names of Secrets with kubeconfigs.
+const KUBECONFIGS: &str = "kubeconfig-secrets";
 
 /// What is kept for a provider.
 #[derive(Clone, Default, Eq, PartialEq)]
@@ -37,6 +46,8 @@ pub struct Keys {
     pub cert_manager: bool,
     /// What the provider's Service has, or had last.
     pub addresses: Addresses,
+    /// By which kubeconfigs bindings were applied.
+    pub kubeconfigs: Kubeconfigs,
 }
 
 /// What is kept, by the keys of the Secret. What cannot be read counts as absent, and is made anew.
@@ -73,7 +84,11 @@ pub fn read(secret: Option<&Secret>) -> Keys {
             outgoing: text("outgoing-ca.crt"),
         },
         cert_manager: text(CERT_MANAGER).is_some(),
-        addresses: Addresses::read(text(CLUSTER_IP).as_deref(), text(LOAD_BALANCER).as_deref()),
+        addresses: Addresses {
+            lacks_since: text(WITHOUT_BALANCER).and_then(|seconds| time(&seconds)),
+            ..Addresses::read(text(CLUSTER_IP).as_deref(), text(LOAD_BALANCER).as_deref())
+        },
+        kubeconfigs: Kubeconfigs::read(&text(KUBECONFIGS).unwrap_or_default()),
         storage_password: text("storage-password"),
     }
 }
@@ -93,6 +108,7 @@ pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
         storage_password,
         cert_manager,
         addresses,
+        kubeconfigs,
     } = keys;
     let mut data = BTreeMap::new();
     let mut put = |key: &str, text: Option<&String>| {
@@ -118,6 +134,9 @@ pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
     let cluster_ip = addresses.cluster_ip.map(|address| address.to_string());
     put(CLUSTER_IP, cluster_ip.as_ref());
     put(LOAD_BALANCER, addresses.load_balancer.as_ref());
+    let lacks_since = addresses.lacks_since.and_then(seconds);
+    put(WITHOUT_BALANCER, lacks_since.as_ref());
+    put(KUBECONFIGS, kubeconfigs.text().as_ref());
     let mut metadata = instance.metadata();
     metadata.name = metadata.name.map(|name| format!("{name}{SUFFIX}"));
     Secret {
@@ -126,6 +145,15 @@ pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
         data: Some(data),
         ..Secret::default()
     }
+}
+
+fn time(seconds: &str) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.parse().ok()?))
+}
+
+fn seconds(time: SystemTime) -> Option<String> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(since.as_secs().to_string())
 }
 
 #[cfg(test)]
@@ -180,7 +208,11 @@ mod tests {
             },
             storage_password: Some("password".to_owned()),
             cert_manager: true,
-            addresses: Addresses::read(Some("fd00::7"), Some("lb.example.org")),
+            addresses: Addresses {
+                lacks_since: time("1800000000"),
+                ..Addresses::read(Some("fd00::7"), Some("lb.example.org"))
+            },
+            kubeconfigs: Kubeconfigs::read("shop-kubeconfig\nshop-former"),
         };
         for keys in [keys, Keys::default()] {
             assert!(read(Some(&secret(&instance, &keys))) == keys);

@@ -20,6 +20,7 @@
 //! | `sweep` | what providers that are gone have left there |
 //! | [`checks`] | whether providers, directories and tenants' API servers answer, beside the reconciles |
 //! | [`directory`], [`discovery`], [`https`], `ldap` | how directories and providers are queried |
+//! | [`tenants`], [`kubeconfigs`] | the clusters in which the bindings of groups are, and may be |
 //! | [`tenant`] | the bindings of groups at the tenant's API server |
 
 pub mod addresses;
@@ -34,6 +35,7 @@ mod inputs;
 mod issuer;
 pub mod kept_secrets;
 pub mod key_secret;
+pub mod kubeconfigs;
 mod ldap;
 mod material;
 pub mod metrics;
@@ -45,3 +47,4 @@ pub mod storage;
 mod succession;
 mod sweep;
 pub mod tenant;
+pub mod tenants;

@@ -6,8 +6,8 @@ use api::{
     Auth, Cluster, Source,
     conditions::{
         auth::{
-            CERTIFICATE_INVALID, CONFIGURATION_INVALID, CONNECTOR_MISSING, STORAGE_MISSING,
-            STORAGE_UNREACHABLE,
+            CERTIFICATE_INVALID, CONFIGURATION_INVALID, CONNECTOR_MISSING, KUBECONFIG_MISSING,
+            STORAGE_MISSING, STORAGE_UNREACHABLE,
         },
         ready::PROGRESSING,
     },
@@ -26,13 +26,15 @@ use crate::{
     certificates::{self, Given},
     checks::{Provider, Target},
     directory::Bind,
-    inputs::{Inputs, refused},
+    inputs::{Inputs, kubeconfig_problem, refused},
     issuer::{self, Reached},
     kept_secrets::KeptSecret,
     key_secret::Keys,
+    kubeconfigs::Kubeconfigs,
     storage::{self, Part, Store},
     succession,
-    tenant::Tenant,
+    tenant::{InUse, Tenant},
+    tenants::{Former, Tenants},
 };
 
 /// What a provider is made of besides its entry.
@@ -43,8 +45,18 @@ pub(crate) struct Material {
     pub(crate) certificate: Certificate,
     /// Where the bindings of groups are applied.
     pub(crate) tenant: Option<Tenant>,
+    /// Where bindings may remain that are not to be there any more, and why.
+    pub(crate) bindings_remain: Vec<String>,
     /// What of the entry is not served as it is.
     pub(crate) problems: Vec<Problem>,
+}
+
+/// What a pass has done about the bindings of an entry.
+pub(crate) struct Bound {
+    /// Where they are applied, or why they are not; `None`: the entry names no kubeconfig.
+    pub(crate) tenant: Option<Result<Tenant, Problem>>,
+    /// Where bindings may remain that are not to be there any more, and why.
+    pub(crate) remain: Vec<String>,
 }
 
 /// Where it comes from.
@@ -94,7 +106,7 @@ impl<'a> Sources<'a> {
         scope: Scope<'_>,
         entry: &Auth,
         mut kept: KeptSecret<'_>,
-        tenant: Option<Result<Tenant, Problem>>,
+        bound: Bound,
     ) -> Result<Material, Error> {
         let (cluster, provider) = (scope.cluster, entry.provider());
         let name = entry.service().object_name().as_str();
@@ -103,7 +115,7 @@ impl<'a> Sources<'a> {
             .services()
             .find(|service| service.name_any() == name);
         let mut keys = kept.keys();
-        keys.addresses = issuer::addresses(entry, service, &keys.addresses);
+        keys.addresses = issuer::addresses(entry, service, &keys.addresses, SystemTime::now());
         // What the Service has had is known also where the entry is refused meanwhile.
         let kept_addresses = if kept.exists() {
             kept.keep(&keys).await
@@ -120,7 +132,7 @@ impl<'a> Sources<'a> {
         let inputs = self.inputs(cluster);
         let (secrets, mut problems) = inputs.secrets(entry).await?;
         let given = inputs.given(entry).await?;
-        let tenant = match tenant {
+        let tenant = match bound.tenant {
             None => None,
             Some(Ok(tenant)) => Some(tenant),
             Some(Err(problem)) => {
@@ -159,23 +171,46 @@ impl<'a> Sources<'a> {
             storage,
             certificate,
             tenant,
+            bindings_remain: bound.remain,
             problems,
         })
     }
 
-    /// Where the bindings of the entry's groups are applied; `None`: the entry names no kubeconfig.
+    /// The clusters of an entry. `recorded`: the Secrets that it named.
     ///
     /// # Errors
     /// When the API server fails.
-    pub(crate) async fn tenant(
+    pub(crate) async fn tenants(
         self,
-        cluster: &Cluster,
-        entry: &Auth,
-    ) -> Result<Option<Result<Tenant, Problem>>, Error> {
-        let kubeconfig = self.inputs(cluster).kubeconfig(cluster, entry).await?;
-        Ok(kubeconfig.map(|kubeconfig| {
-            kubeconfig.map(|kubeconfig| Tenant::new(kubeconfig, group_bindings(self.site, cluster, entry)))
-        }))
+        (cluster, entry): (&Cluster, &Auth),
+        recorded: &Kubeconfigs,
+    ) -> Result<Tenants, Error> {
+        let inputs = self.inputs(cluster);
+        let bindings = group_bindings(self.site, cluster, entry);
+        let secret = entry.provider().kubeconfig_secret().as_deref();
+        let mut tenants = Tenants::default();
+        let mut in_use = InUse::None;
+        if let Some(secret) = secret {
+            let kubeconfig = inputs.kubeconfig(cluster, secret).await?;
+            let missing = || Err(kubeconfig_problem(KUBECONFIG_MISSING, secret, "does not exist"));
+            let kubeconfig = kubeconfig.unwrap_or_else(missing);
+            in_use = match &kubeconfig {
+                Ok(kubeconfig) => InUse::Kubeconfig(kubeconfig.clone()),
+                Err(_) => InUse::Unknown,
+            };
+            tenants.named = Some(kubeconfig.map(|kubeconfig| Tenant::new(kubeconfig, bindings.clone())));
+        }
+        for secret in recorded.former(secret) {
+            match inputs.kubeconfig(cluster, &secret).await? {
+                None => tenants.missing.push(secret),
+                Some(kubeconfig) => {
+                    let tenant = kubeconfig
+                        .map(|kubeconfig| Tenant::former(kubeconfig, bindings.clone(), in_use.clone()));
+                    tenants.former.push(Former { secret, tenant });
+                }
+            }
+        }
+        Ok(tenants)
     }
 
     /// What was made for the entry before.
@@ -190,7 +225,7 @@ impl<'a> Sources<'a> {
         KeptSecret::read(self.client, self.places, (cluster, entry)).await
     }
 
-    fn inputs<'i>(self, cluster: &'i Cluster) -> Inputs<'i>
+    pub(crate) fn inputs<'i>(self, cluster: &'i Cluster) -> Inputs<'i>
     where
         'a: 'i,
     {

@@ -4,7 +4,11 @@ use std::{convert::Infallible, num::NonZeroU16, sync::Arc, time::Duration};
 
 use api::{
     Auth, Cluster, Endpoint, PortSet, SIPCluster,
-    conditions::{auth::STATIC_PASSWORDS, load_balancer::NAME_CONFLICT, ready::PROGRESSING},
+    conditions::{
+        auth::{BINDINGS_REMAIN, STATIC_PASSWORDS},
+        load_balancer::NAME_CONFLICT,
+        ready::PROGRESSING,
+    },
 };
 use kit::{
     service::{
@@ -18,15 +22,17 @@ use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
 use render::dex::{self, Plan};
 
 use crate::{
-    checks::{Asker, Checks, Key},
+    checks::{Asker, Checks, Key, Left},
     identity::IDENTITY,
     inputs::READ_AT_ONCE,
-    material::{Material, Sources},
+    kept_secrets::KeptSecret,
+    material::{Bound, Material, Sources},
     own_keys::OwnKeys,
     published_endpoint,
     storage::Store,
     sweep,
     tenant::Tenant,
+    tenants::Tenants,
 };
 
 /// No watch shows the Secrets that an entry names, so they are read again after this time.
@@ -60,13 +66,56 @@ impl Providers {
         }
     }
 
-    /// From now on the bindings of an entry are reconciled by this kubeconfig, and those of no entry that the cluster had before.
-    fn bind(&self, cluster: &Cluster, key: Key, asker: Asker, tenant: Option<&Result<Tenant, Problem>>) {
+    /// From now on the bindings of an entry are reconciled by its kubeconfig, and those of no entry that the cluster had before. They are deleted
+    /// in clusters that the entry named before.
+    ///
+    /// # Errors
+    /// When the API server fails. Rights that the spec no longer gives are then taken away nevertheless.
+    async fn bind(
+        &self,
+        (cluster, entry): (&Cluster, &Auth),
+        asker: &Asker,
+        kept: Option<&mut KeptSecret<'_>>,
+    ) -> Result<Bound, Error> {
+        let key = key(cluster, entry.service().object_name().as_str());
         let entries = cluster.auth().iter();
         let names = entries.map(|entry| entry.service().object_name().as_str());
         self.checks.keep(&key.namespace, &key.uid, &names.collect());
-        let tenant = tenant.and_then(|tenant| tenant.as_ref().ok());
-        self.checks.bind(key, asker, tenant.cloned());
+        let recorded = kept
+            .as_ref()
+            .map(|kept| kept.keys().kubeconfigs)
+            .unwrap_or_default();
+        let is_kept = kept.is_some();
+        let mut tenants = self.sources().tenants((cluster, entry), &recorded).await?;
+        let (mut remain, mut gone) = (Vec::new(), tenants.missing.clone());
+        for former in &tenants.former {
+            match self.checks.left(&key, former) {
+                Left::Gone => gone.push(former.secret.clone()),
+                Left::Remain(why) => remain.push(format!(
+                    "kubeconfigSecret was {} before, and bindings of groups may remain in that cluster: {why}",
+                    former.secret
+                )),
+            }
+        }
+        let written = match kept {
+            Some(kept) => record((cluster, entry), &tenants, &gone, kept).await,
+            None => Ok(()),
+        };
+        let named = entry.provider().kubeconfig_secret().as_deref();
+        let is_recorded = named.is_none_or(|secret| recorded.has(secret)) || is_kept && written.is_ok();
+        if !is_recorded {
+            // What is applied by a kubeconfig that is not recorded would stay for ever.
+            tenants.named = tenants.named.map(|named| named.map(Tenant::restricted));
+        }
+        if written.is_ok() {
+            tenants.former.retain(|former| !gone.contains(&former.secret));
+        }
+        self.checks.bind(&key, asker, &tenants);
+        written?;
+        Ok(Bound {
+            remain,
+            tenant: tenants.named,
+        })
     }
 
     fn sources(&self) -> Sources<'_> {
@@ -136,12 +185,11 @@ impl Service for Providers {
 
     async fn prepare(&self, scope: Scope<'_>, entry: &Auth) -> Result<Material, Error> {
         let sources = self.sources();
-        let key = key(scope.cluster, entry.service().object_name().as_str());
         let asker = asker(scope.observed);
-        let kept = sources.read_kept(scope.cluster, entry).await?;
-        let tenant = sources.tenant(scope.cluster, entry).await?;
-        self.bind(scope.cluster, key.clone(), asker.clone(), tenant.as_ref());
-        let material = sources.prepare(scope, entry, kept, tenant).await?;
+        let mut kept = sources.read_kept(scope.cluster, entry).await?;
+        let bound = self.bind((scope.cluster, entry), &asker, Some(&mut kept)).await?;
+        let material = sources.prepare(scope, entry, kept, bound).await?;
+        let key = key(scope.cluster, entry.service().object_name().as_str());
         if let Some(target) = material.target(scope.cluster, entry) {
             self.checks.propose(key, asker, target);
         }
@@ -155,15 +203,14 @@ impl Service for Providers {
         (observed, cluster): (&Observed<'_>, &Cluster),
         entry: &Auth,
     ) -> Result<(), Error> {
-        let sources = self.sources();
-        match sources.read_kept(cluster, entry).await {
+        let mut kept = match self.sources().read_kept(cluster, entry).await {
             Err(Error::Refused(problem)) if problem.reason == NAME_CONFLICT => return Ok(()),
-            Err(Error::Refused(_)) | Ok(_) => {}
+            Err(Error::Refused(_)) => None,
+            Ok(kept) => Some(kept),
             Err(error) => return Err(error),
-        }
-        let tenant = sources.tenant(cluster, entry).await?;
-        let key = key(cluster, entry.service().object_name().as_str());
-        self.bind(cluster, key, asker(observed), tenant.as_ref());
+        };
+        self.bind((cluster, entry), &asker(observed), kept.as_mut())
+            .await?;
         Ok(())
     }
 
@@ -174,6 +221,7 @@ impl Service for Providers {
             storage,
             certificate,
             tenant: _,
+            bindings_remain,
             mut problems,
         } = material;
         let plan = Plan {
@@ -229,10 +277,7 @@ impl Service for Providers {
                 problems,
                 requeue: Some(RESYNC),
                 endpoint,
-                warning: entry.provider().static_passwords().as_ref().map(|_| Remark {
-                    reason: STATIC_PASSWORDS,
-                    text: "staticPasswords is set, so users outside the directories can log in".into(),
-                }),
+                warnings: warnings(entry, bindings_remain),
                 ..Findings::default()
             },
         }
@@ -259,8 +304,49 @@ impl Service for Providers {
             namespace: cluster.namespace().unwrap_or_default(),
             uid: cluster.uid().unwrap_or_default(),
             name: name.to_owned(),
+            former: None,
         });
     }
+}
+
+/// Records by which kubeconfigs bindings may have been applied. `gone`: former Secrets that have no binding any more, or do not exist.
+async fn record(
+    (cluster, entry): (&Cluster, &Auth),
+    tenants: &Tenants,
+    gone: &[String],
+    kept: &mut KeptSecret<'_>,
+) -> Result<(), Error> {
+    let mut keys = kept.keys();
+    let before = keys.kubeconfigs.clone();
+    for secret in gone {
+        keys.kubeconfigs.remove(secret);
+    }
+    let mut forgotten = tenants.missing.clone();
+    if let (Some(Ok(_)), Some(secret)) = (&tenants.named, entry.provider().kubeconfig_secret()) {
+        forgotten.extend(keys.kubeconfigs.add(secret));
+    }
+    if keys.kubeconfigs == before {
+        return Ok(());
+    }
+    kept.keep(&keys).await?;
+    let (namespace, provider) = (cluster.namespace(), entry.service().object_name());
+    for secret in forgotten {
+        tracing::warn!(namespace, %provider, secret, "leaving the bindings of groups in the cluster of a former kubeconfig: its Secret does not exist, or too many others were named since");
+    }
+    Ok(())
+}
+
+/// What the spec is warned of.
+fn warnings(entry: &Auth, bindings_remain: Vec<String>) -> Vec<Remark> {
+    let remain = bindings_remain.into_iter().map(|text| Remark {
+        reason: BINDINGS_REMAIN,
+        text: text.into(),
+    });
+    let passwords = entry.provider().static_passwords().as_ref().map(|_| Remark {
+        reason: STATIC_PASSWORDS,
+        text: "staticPasswords is set, so users outside the directories can log in".into(),
+    });
+    remain.chain(passwords).collect()
 }
 
 fn asker(observed: &Observed<'_>) -> Asker {
@@ -276,5 +362,6 @@ fn key(cluster: &Cluster, name: &str) -> Key {
         namespace: cluster.namespace().to_owned(),
         uid: cluster.uid().to_owned(),
         name: name.to_owned(),
+        former: None,
     }
 }

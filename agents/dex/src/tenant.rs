@@ -38,6 +38,29 @@ const LISTED: usize = 500;
 pub struct Tenant {
     kubeconfig: Vec<u8>,
     bindings: GroupBindings,
+    task: Task,
+}
+
+/// What is done about the bindings there. Others of the provider, and those of providers that its SIPCluster had before, are deleted in any case.
+#[derive(Clone, PartialEq)]
+enum Task {
+    /// They are applied.
+    Apply,
+    /// They stay as they are.
+    Keep,
+    /// They are deleted, except where they are in use.
+    Delete(InUse),
+}
+
+/// Where an entry's bindings are in use. A former kubeconfig may lead to the same cluster.
+#[derive(Clone, PartialEq)]
+pub enum InUse {
+    /// Nowhere.
+    None,
+    /// At the API server of this kubeconfig.
+    Kubeconfig(Vec<u8>),
+    /// The kubeconfig that the entry names cannot be used.
+    Unknown,
 }
 
 // The bindings have no number that differs from itself.
@@ -59,6 +82,20 @@ pub enum Error {
         /// Its words.
         reason: String,
     },
+    /// Bindings were deleted, and are listed nevertheless.
+    #[error("the tenant's API server {server} still has bindings of groups that were deleted")]
+    Remain {
+        /// Where it is.
+        server: String,
+    },
+    /// It is not known whether bindings are in use.
+    #[error(
+        "the agent keeps those in groups until it can use the kubeconfig that kubeconfigSecret names now"
+    )]
+    MayBeInUse,
+    /// The bindings in use cannot be listed.
+    #[error("comparing with the bindings that are in use now: {0}")]
+    InUse(Box<Self>),
 }
 
 impl Error {
@@ -68,7 +105,8 @@ impl Error {
         match self {
             Self::Server(tenant::Error::Kubeconfig(_)) => KUBECONFIG_INVALID,
             Self::Server(tenant::Error::Unreachable { .. }) => TENANT_UNREACHABLE,
-            Self::Refused { .. } => TENANT_REFUSES,
+            Self::Refused { .. } | Self::Remain { .. } | Self::MayBeInUse => TENANT_REFUSES,
+            Self::InUse(error) => error.reason(),
         }
     }
 }
@@ -108,11 +146,34 @@ impl Tenant {
     /// The API server of a kubeconfig, and the bindings that are to be there.
     #[must_use]
     pub fn new(kubeconfig: Vec<u8>, bindings: GroupBindings) -> Self {
-        Self { kubeconfig, bindings }
+        Self {
+            kubeconfig,
+            bindings,
+            task: Task::Apply,
+        }
     }
 
-    /// Applies the bindings that are not there or differ, and deletes those of the provider that are not asked for, and those of providers
-    /// that its SIPCluster had before. One that is refused does not hold up the others.
+    /// An API server at which none of these bindings is to be any more, except where they are in use.
+    #[must_use]
+    pub fn former(kubeconfig: Vec<u8>, bindings: GroupBindings, in_use: InUse) -> Self {
+        Self {
+            kubeconfig,
+            bindings,
+            task: Task::Delete(in_use),
+        }
+    }
+
+    /// The same API server, at which nothing new is applied.
+    #[must_use]
+    pub fn restricted(self) -> Self {
+        Self {
+            task: Task::Keep,
+            ..self
+        }
+    }
+
+    /// Deletes bindings of the provider that are not asked for, and those of providers that its SIPCluster had before. Then applies the bindings
+    /// that are not there or differ; or deletes them too, at a former API server. One that is refused does not hold up the others.
     ///
     /// # Errors
     /// The first that went wrong.
@@ -127,6 +188,23 @@ impl Tenant {
 
     async fn apply_in_time(&self, destinations: &Destinations) -> Result<(), Error> {
         let calls = Calls(tenant::Tenant::connect(&self.kubeconfig, destinations).await?);
+        match &self.task {
+            Task::Apply => self.reconcile(&calls, Then::Apply).await,
+            Task::Keep => self.reconcile(&calls, Then::Keep).await,
+            Task::Delete(InUse::None) => self.reconcile(&calls, Then::Delete(None)).await,
+            Task::Delete(InUse::Unknown) => self.reconcile(&calls, Then::MayDelete).await,
+            Task::Delete(InUse::Kubeconfig(kubeconfig)) => {
+                // What nobody asks for does not wait for the other API server.
+                self.reconcile(&calls, Then::Keep).await?;
+                let in_use = tenant::Tenant::connect(kubeconfig, destinations).await;
+                let in_use = in_use.map_err(|error| Error::InUse(Box::new(error.into())))?;
+                let then = Then::Delete(Some(&Calls(in_use)));
+                self.reconcile(&calls, then).await
+            }
+        }
+    }
+
+    async fn reconcile(&self, calls: &Calls, then: Then<'_>) -> Result<(), Error> {
         let GroupBindings {
             selector,
             stale,
@@ -134,30 +212,85 @@ impl Tenant {
             namespaced,
         } = &self.bindings;
         let selectors = (&**selector, &**stale);
-        let in_cluster = calls.reconcile(selectors, cluster).await;
-        in_cluster.and(calls.reconcile(selectors, namespaced).await)
+        let in_cluster = calls.reconcile(selectors, cluster, then).await;
+        in_cluster.and(calls.reconcile(selectors, namespaced, then).await)
     }
+}
+
+/// What is done about the bindings that are asked for, once the others are deleted.
+#[derive(Clone, Copy)]
+enum Then<'a> {
+    Apply,
+    Keep,
+    /// They are deleted, except those that this API server also has.
+    Delete(Option<&'a Calls>),
+    /// If there are any, it is an error.
+    MayDelete,
 }
 
 impl Calls {
     /// The selectors are of the provider's bindings, and of those whose provider the cluster does not have any more.
-    async fn reconcile<K: Binding>(&self, (own, stale): (&str, &str), desired: &[K]) -> Result<(), Error> {
-        // One after another: an answer may have a MiB, and many tenants are asked at once.
-        let listed = self.list::<K>(own).await?;
-        let stale = self.list::<K>(stale).await?;
+    async fn reconcile<K: Binding>(
+        &self,
+        selectors: (&str, &str),
+        desired: &[K],
+        then: Then<'_>,
+    ) -> Result<(), Error> {
+        let (present, mut surplus) = self.sorted(selectors, desired).await?;
         let mut result = Ok(());
-        let surplus = listed
-            .iter()
-            .filter(|found| !desired.iter().any(|desired| found.is(desired)));
-        for found in surplus.chain(&stale) {
-            result = result.and(self.delete::<K>(found).await);
-        }
-        for binding in desired {
-            if !listed.iter().any(|found| found.stands_as(binding)) {
-                result = result.and(self.apply(binding).await);
+        let mut in_use: Vec<Found> = Vec::new();
+        match then {
+            Then::Apply => {
+                for binding in desired {
+                    if !present.iter().any(|found| found.stands_as(binding)) {
+                        result = result.and(self.apply(binding).await);
+                    }
+                }
+            }
+            Then::MayDelete if !present.is_empty() => result = Err(Error::MayBeInUse),
+            Then::MayDelete | Then::Keep => {}
+            Then::Delete(there) => {
+                // Listed later than what is deleted: a binding that the same cluster is given meanwhile is not among that.
+                if let Some(there) = there.filter(|_| !present.is_empty()) {
+                    let listed = there.list::<K>(selectors.0).await;
+                    in_use = listed.map_err(|error| Error::InUse(Box::new(error)))?;
+                }
+                surplus.extend(present);
             }
         }
-        result
+        let is_in_use = |found: &Found| in_use.iter().any(|used| used.is_same(found));
+        surplus.retain(|found| !is_in_use(found));
+        for found in &surplus {
+            result = result.and(self.delete::<K>(found).await);
+        }
+        result?;
+        if surplus.is_empty() {
+            return Ok(());
+        }
+        // Finalizers may hold what was deleted, and a listing is bounded.
+        let (present, mut surplus) = self.sorted(selectors, desired).await?;
+        if matches!(then, Then::Delete(_)) {
+            surplus.extend(present);
+        }
+        if surplus.iter().all(is_in_use) {
+            return Ok(());
+        }
+        let server = self.0.server().to_owned();
+        Err(Error::Remain { server })
+    }
+
+    /// The bindings that are desired, whatever is in them, and those that are to be deleted.
+    async fn sorted<K: Binding>(
+        &self,
+        (own, stale): (&str, &str),
+        desired: &[K],
+    ) -> Result<(Vec<Found>, Vec<Found>), Error> {
+        // One after another: an answer may have a MiB, and many tenants are asked at once.
+        let listed = self.list::<K>(own).await?.into_iter();
+        let (present, mut surplus): (Vec<_>, Vec<_>) =
+            listed.partition(|found| desired.iter().any(|desired| found.is(desired)));
+        surplus.extend(self.list::<K>(stale).await?);
+        Ok((present, surplus))
     }
 
     async fn list<K: Binding>(&self, selector: &str) -> Result<Vec<Found>, Error> {

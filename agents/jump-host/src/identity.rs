@@ -27,4 +27,5 @@ pub(crate) const IDENTITY: &Identity = &Identity {
     ],
     pod_labels: &[],
     reports_drained: false,
+    warnings: &[],
 };

@@ -100,7 +100,7 @@ pub(crate) fn render(scope: Scope<'_>, jump_host: &JumpHost, site: &OfSite, foun
     Rendered {
         objects,
         findings: Findings {
-            warning: None,
+            warnings: Vec::new(),
             problems: missing.chain(host_key_problem(&host_keys)).collect(),
             substitutes: bad.into_iter().chain(of_secrets).collect(),
             requeue: names_secrets.then_some(SECRETS_AGAIN),

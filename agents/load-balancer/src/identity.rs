@@ -27,4 +27,5 @@ pub(crate) const IDENTITY: &Identity = &Identity {
     ],
     pod_labels: &[labels::TEMPLATE_CHECK],
     reports_drained: true,
+    warnings: &[],
 };

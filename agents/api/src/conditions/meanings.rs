@@ -268,7 +268,14 @@ const AUTH_READY: &[Meaning] = &[
     ),
     yes(
         Reason::StaticPasswords,
-        "All entries are as specified. `staticPasswords` is set, so users of its Secret can log in too.",
+        "All entries are as specified. `staticPasswords` is set, so users of its Secret can log in too. (With `BindingsRemain`, that is the reason, \
+         and the message states both.)",
+    ),
+    yes(
+        Reason::BindingsRemain,
+        "All entries are as specified. `kubeconfigSecret` named another Secret before, and bindings of groups may remain in the cluster of that \
+         Secret's kubeconfig. The message names the Secret and the cause. The agent tries to delete them every 10 s. Keep the Secret unchanged until \
+         this reason is gone; if that cluster does not exist any more, delete the Secret ([details](auth.md#rights-of-groups)).",
     ),
     no(
         Reason::Progressing,

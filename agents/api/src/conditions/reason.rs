@@ -62,6 +62,7 @@ macro_rules! reasons {
 reasons! {
     Available,
     BadTemplate,
+    BindingsRemain,
     Blocked,
     BmcUnreachable,
     CertificateInvalid,
@@ -210,6 +211,8 @@ pub mod auth {
 
     /// All is as asked, and there are users with a password of their own.
     pub const STATIC_PASSWORDS: Reason = Reason::StaticPasswords;
+    /// All is as asked, and bindings of groups may remain in a cluster that the entry named before.
+    pub const BINDINGS_REMAIN: Reason = Reason::BindingsRemain;
     /// Nobody can log in: the entry has no connector and no static passwords.
     pub const CONNECTOR_MISSING: Reason = Reason::ConnectorMissing;
     /// A Secret that the entry names does not exist, or lacks the key.

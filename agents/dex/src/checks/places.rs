@@ -6,18 +6,24 @@ use super::Key;
 
 /// Providers of one namespace that are checked concurrently.
 pub(super) const OF_NAMESPACE: usize = 4;
+/// Former clusters of one SIPCluster's entries that are checked concurrently. They may hang, and its providers have no other places.
+const FORMER: usize = 1;
 
 /// How many checks are under way, of each namespace and of each cluster.
 #[derive(Default)]
 pub(super) struct Places {
     of_namespace: BTreeMap<String, usize>,
     of_cluster: BTreeMap<String, usize>,
+    former: BTreeMap<String, usize>,
 }
 
 impl Places {
     pub(super) fn take(&mut self, key: &Key) {
         *self.of_namespace.entry(key.namespace.clone()).or_default() += 1;
         *self.of_cluster.entry(key.uid.clone()).or_default() += 1;
+        if key.former.is_some() {
+            *self.former.entry(key.uid.clone()).or_default() += 1;
+        }
     }
 
     /// Of the namespace, then of the cluster.
@@ -32,6 +38,7 @@ impl Places {
 
     pub(super) fn has_for(&self, key: &Key) -> bool {
         let (of_namespace, _) = self.taken(key);
-        of_namespace < OF_NAMESPACE
+        let former = self.former.get(&key.uid).copied().unwrap_or_default();
+        of_namespace < OF_NAMESPACE && (key.former.is_none() || former < FORMER)
     }
 }

@@ -3,13 +3,25 @@ use futures::StreamExt as _;
 use render::dex::GroupBindings;
 
 use super::{places::OF_NAMESPACE, *};
-use crate::{directory::Bind, storage::Part};
+use crate::{
+    directory::Bind,
+    storage::Part,
+    tenant::{InUse, Tenant},
+};
 
 fn key(namespace: &str, name: &str) -> Key {
     Key {
         namespace: namespace.to_owned(),
         uid: format!("uid-{name}"),
         name: name.to_owned(),
+        former: None,
+    }
+}
+
+fn named(tenant: Tenant) -> Tenants {
+    Tenants {
+        named: Some(Ok(tenant)),
+        ..Tenants::default()
     }
 }
 
@@ -122,7 +134,7 @@ fn bindings_do_not_wait_for_a_provider_to_be_prepared() {
     let (new, old) = (key("tenants", "new"), key("tenants", "old"));
     let bind = |key: &Key| {
         let cluster = ObjectRef::new(&key.name).within(&key.namespace);
-        checks.bind(key.clone(), (cluster, 1), Some(tenant()));
+        checks.bind(key, &(cluster, 1), &named(tenant()));
     };
     applied(&checks, &old, target("sso", "CA"));
     let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
@@ -271,7 +283,7 @@ fn what_was_found_says_nothing_of_a_provider_to_come() {
     };
     // A pass reconciles the bindings before its provider is applied.
     let passes = |generation: i64, password: &str, selector: &str, meanwhile: &dyn Fn()| {
-        checks.bind(key.clone(), asker(generation), Some(tenant(selector)));
+        checks.bind(&key, &asker(generation), &named(tenant(selector)));
         checks.propose(
             key.clone(),
             asker(generation),
@@ -300,22 +312,96 @@ fn an_earlier_kubeconfig_and_name_are_not_used_any_more() {
     let checks = Checks::default();
     let (shop, bank) = (key("tenants", "shop"), key("tenants", "bank"));
     let asker = || (ObjectRef::new("shop").within("tenants"), 1);
-    let tenant = || Some(Tenant::new(b"{}".to_vec(), GroupBindings::default()));
+    let tenant = || named(Tenant::new(b"{}".to_vec(), GroupBindings::default()));
     let due = || checks.due(Instant::now(), &Running::new());
-    checks.bind(shop.clone(), asker(), tenant());
-    checks.bind(shop.clone(), asker(), None);
+    checks.bind(&shop, &asker(), &tenant());
+    checks.bind(&shop, &asker(), &Tenants::default());
     assert!(due().is_empty());
     // The provider is checked on.
     applied(&checks, &bank, target("sso", "CA"));
-    checks.bind(bank.clone(), asker(), tenant());
-    checks.bind(bank.clone(), asker(), None);
+    checks.bind(&bank, &asker(), &tenant());
+    checks.bind(&bank, &asker(), &Tenants::default());
     let (_, checked) = due().remove(0);
     assert!(checked.provider.is_some() && checked.tenant.is_none());
     // An entry is renamed of which nothing was made.
-    checks.bind(shop.clone(), asker(), tenant());
+    checks.bind(&shop, &asker(), &tenant());
     checks.keep("tenants", &shop.uid, &["renamed"].into());
     let left: Vec<Key> = due().into_iter().map(|(key, _)| key).collect();
     assert_eq!(left, [bank]);
+}
+
+#[test]
+fn a_former_cluster_is_checked_by_itself_until_it_is_left() {
+    let checks = Checks::default();
+    let shop = key("tenants", "shop");
+    let asker = || (ObjectRef::new("shop").within("tenants"), 1);
+    let tenant = |kubeconfig: &str| Tenant::new(kubeconfig.as_bytes().to_vec(), GroupBindings::default());
+    let former = |secret: &str, kubeconfig: &str| Former {
+        secret: secret.to_owned(),
+        tenant: Ok(Tenant::former(
+            kubeconfig.as_bytes().to_vec(),
+            GroupBindings::default(),
+            InUse::None,
+        )),
+    };
+    let binds = |formers: Vec<Former>| {
+        let tenants = Tenants {
+            former: formers,
+            ..named(tenant("new"))
+        };
+        checks.bind(&shop, &asker(), &tenants);
+    };
+    let due = || checks.due(Instant::now(), &Running::new());
+    let is_gone = |secret, kubeconfig| matches!(checks.left(&shop, &former(secret, kubeconfig)), Left::Gone);
+    let mut tasks = JoinSet::<()>::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = runtime.enter();
+    let mut begun = |check| Running::from([(tasks.spawn(std::future::pending()).id(), check)]);
+
+    // The provider's own check was begun by the former kubeconfig.
+    checks.bind(&shop, &asker(), &named(tenant("old")));
+    let own = begun(due().remove(0));
+    binds(vec![former("a", "old")]);
+    assert!(checks.due(Instant::now(), &own).is_empty());
+
+    // One of them is checked at a time, after the provider, and each has results of its own.
+    binds(vec![former("a", "old"), former("b", "older")]);
+    for expected in ["a", "b"] {
+        let chosen = due();
+        assert!(chosen.iter().filter(|(key, _)| key.former.is_some()).count() == 1);
+        let (key, target) = chosen.into_iter().find(|(key, _)| key.former.is_some()).unwrap();
+        assert_eq!(key.former.as_deref(), Some(expected));
+        let result = if expected == "a" {
+            Ok(())
+        } else {
+            Err((ISSUER_UNREACHABLE, "away".to_owned()))
+        };
+        assert!(checks.store(&key, &target, result.clone()).is_some());
+        assert!(!is_gone(expected, "old"));
+        assert_eq!(
+            checks.store(&key, &target, result).is_some(),
+            expected == "a",
+            "a pass follows"
+        );
+    }
+    assert!(is_gone("a", "old") && !is_gone("b", "older"));
+    assert!(matches!(checks.left(&shop, &former("b", "older")), Left::Remain(why) if why == "away"));
+
+    // Another kubeconfig in the Secret is another cluster.
+    binds(vec![former("a", "changed"), former("b", "older")]);
+    assert!(!is_gone("a", "old") && !is_gone("a", "changed"));
+
+    // The entry names a former one again while bindings are deleted there.
+    let (key, target) = due().into_iter().find(|(key, _)| key.former.is_some()).unwrap();
+    let deleting = begun((key, target));
+    checks.bind(&shop, &asker(), &named(tenant("changed")));
+    assert!(checks.due(Instant::now(), &deleting).is_empty());
+    assert_eq!(due().len(), 1);
+
+    // What a deleted provider had is forgotten.
+    binds(vec![former("b", "older")]);
+    checks.forget(&shop);
+    assert!(due().is_empty());
 }
 
 #[test]
@@ -324,6 +410,7 @@ fn only_dropped_entries_of_the_cluster_are_forgotten() {
         namespace: namespace.to_owned(),
         uid: uid.to_owned(),
         name: name.to_owned(),
+        former: None,
     };
     let checks = Checks::default();
     let mut kept = BTreeSet::new();

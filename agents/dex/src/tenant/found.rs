@@ -46,6 +46,11 @@ pub(super) struct Metadata {
 pub(super) struct Labels(BTreeMap<String, String>);
 
 impl Found {
+    /// Whether it is this very object, listed by another way.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.metadata.uid.is_some() && self.metadata.uid == other.metadata.uid
+    }
+
     /// Whether it is this object and binds the same role: that of one cannot be changed.
     pub(super) fn is<K: Binding>(&self, desired: &K) -> bool {
         self.metadata.name == desired.name_any()

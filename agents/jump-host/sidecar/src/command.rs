@@ -14,7 +14,7 @@ pub struct Args {
 enum Command {
     /// Copies programs of this image to a directory
     Install(install::Args),
-    /// Updates the files that sshd and ssh read, when the ConfigMap or the Secret changes
+    /// Updates the files that sshd and ssh read, when the configuration or the keys in Kubernetes change
     Follow(follow::Args),
     /// Runs sshd until a signal comes, and reports who logs in
     RunSshd(sshd::Args),

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use api::{conditions::ConditionType, labels};
+use api::{
+    conditions::{ConditionType, Reason},
+    labels,
+};
 
 use super::kinds::{Children, Kind};
 use crate::apply::Manager;
@@ -27,6 +30,8 @@ pub struct Identity {
     pub pod_labels: &'static [&'static str],
     /// Whether this agent writes `status.drained`.
     pub reports_drained: bool,
+    /// Reasons of warnings, in the order in which they count: the condition has the first one as its reason.
+    pub warnings: &'static [Reason],
 }
 
 impl Identity {
@@ -94,4 +99,5 @@ pub(super) const BALANCERS: &Identity = &Identity {
     children: &[],
     pod_labels: &[],
     reports_drained: false,
+    warnings: &[],
 };

@@ -261,7 +261,7 @@ fn outcome<S: Service, State>(
         substitutes,
         requeue,
         endpoint,
-        warning,
+        warnings,
     } = findings;
     problems.extend(probe.fault);
     let address = S::common(entry).cluster_ip();
@@ -273,7 +273,7 @@ fn outcome<S: Service, State>(
         problem: probe.problem,
         substitutes,
         remark: probe.remark,
-        warning,
+        warnings,
         requeue: requeue.into_iter().chain(probe.requeue).min(),
         endpoint,
     }))

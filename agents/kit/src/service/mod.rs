@@ -19,7 +19,7 @@
 //! | `ownership`, `made_for`, `node_port_conflicts`, `network_attachments`, `overrides` | what must not be applied |
 //! | `apply`, `last_applied`, `port_cycles`, `pruning`, `ownerless` | what is written to the API server |
 //! | `pods`, `readiness` | whether pods work |
-//! | `outcome`, `endpoints`, `report`, `status` | what is reported |
+//! | `outcome`, `endpoints`, `report`, `remarks`, `status` | what is reported |
 //! | `label_priority` | when pods may be started |
 //! | `revocation` | what a refused entry takes away |
 //! | `reconcile`, `instances` | the pass, and its steps over all instances of a cluster |
@@ -60,6 +60,7 @@ mod process;
 mod pruning;
 pub mod readiness;
 mod reconcile;
+mod remarks;
 mod report;
 mod revocation;
 mod shown_services;

@@ -32,8 +32,9 @@ pub struct Findings {
     pub requeue: Option<Duration>,
     /// What users need to know about each endpoint besides where it is: a host key, an issuer.
     pub endpoint: Endpoint,
-    /// What the spec is warned of. The condition states it beside any problem, and for its reason where there is none.
-    pub warning: Option<Remark>,
+    /// What the spec is warned of. The condition states it beside any problem, and where there is none, it is True with the reason of the first
+    /// warning by [`Identity::warnings`](super::Identity::warnings).
+    pub warnings: Vec<Remark>,
 }
 
 impl Rendered {
@@ -129,8 +130,8 @@ pub(super) struct Instance {
     /// See [`Findings::substitutes`].
     pub(super) substitutes: Vec<Problem>,
     pub(super) remark: Option<Remark>,
-    /// What the spec is warned of.
-    pub(super) warning: Option<Remark>,
+    /// See [`Findings::warnings`].
+    pub(super) warnings: Vec<Remark>,
     pub(super) requeue: Option<Duration>,
     /// See [`Findings::endpoint`].
     pub(super) endpoint: Endpoint,

@@ -296,6 +296,7 @@ mod tests {
         children: &[],
         pod_labels: &[],
         reports_drained: false,
+        warnings: &[],
     };
 
     #[test]

@@ -1,6 +1,6 @@
 //! The status of a cluster by the outcomes of its instances.
 
-use api::{Applied, Placement, conditions::Reason};
+use api::{Applied, Placement};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{
@@ -8,8 +8,9 @@ use super::{
     identity::Identity,
     members::revision,
     observed::Observed,
-    outcome::{Drain, Instance, Outcome, Remark},
+    outcome::{Drain, Instance, Outcome},
     problem::{AVAILABLE, PROGRESSING, Problem},
+    remarks::{all, first},
     status::Status,
 };
 use crate::conditions::{Finding, NAMESPACE_NOT_GRANTED, REMOVED};
@@ -48,11 +49,11 @@ pub(super) fn status(
             problem,
             substitutes,
             remark,
-            warning,
+            warnings: instance_warnings,
             requeue: _,
             endpoint,
         } = &**instance;
-        warnings.extend(warning.as_ref().map(|warning| (warning, name.as_str())));
+        warnings.extend(instance_warnings.iter().map(|warning| (warning, name.as_str())));
         remarks.extend(remark.as_ref().map(|remark| (remark, name.as_str())));
         applied.push(Applied {
             service: name.clone(),
@@ -75,15 +76,15 @@ pub(super) fn status(
     let problem = [refused, failing, progressing]
         .into_iter()
         .find_map(|problems| summary(identity, &problems));
-    let finding = match (problem, in_words(&warnings)) {
+    let finding = match (problem, all(identity.warnings, &warnings)) {
         (Some(problem), None) => problem,
         (Some(problem), Some((_, warning))) => Finding {
             message: format!("{}; {warning}", problem.message),
             ..problem
         },
-        (None, _) => {
-            warnings.extend(remarks);
-            let (reason, remark) = in_words(&warnings).unwrap_or((AVAILABLE, String::new()));
+        (None, warning) => {
+            let remark = warning.or_else(|| first(&remarks));
+            let (reason, remark) = remark.unwrap_or((AVAILABLE, String::new()));
             Finding::yes(identity.condition, reason, remark)
         }
     };
@@ -133,17 +134,6 @@ pub(super) fn summary(identity: &Identity, problems: &[Problem]) -> Option<Findi
         .map(|problem| problem.message.as_str())
         .collect();
     Some(Finding::no(identity.condition, reason, messages.join("; ")))
-}
-
-/// The first remark with its reason, and the names of all instances that it is about.
-fn in_words(remarks: &[(&Remark, &str)]) -> Option<(Reason, String)> {
-    let (first, _) = remarks.first()?;
-    let names: Vec<&str> = remarks
-        .iter()
-        .filter(|(remark, _)| remark == first)
-        .map(|(_, name)| *name)
-        .collect();
-    Some((first.reason, format!("{}: {}", names.join(", "), first.text)))
 }
 
 /// The cluster has no placement yet; what was applied stays.
@@ -209,7 +199,10 @@ mod tests {
     use serde_json::json;
 
     use super::{
-        super::{outcome::Failed, problem::*},
+        super::{
+            outcome::{Failed, Remark},
+            problem::*,
+        },
         *,
     };
     use crate::apply::Manager;
@@ -223,6 +216,7 @@ mod tests {
         children: &[],
         pod_labels: &[],
         reports_drained: true,
+        warnings: &[],
     };
 
     fn applied(name: &str, problem: Option<Problem>, unserved: bool) -> Outcome {
@@ -237,7 +231,7 @@ mod tests {
                 reason: NO_REACHABLE_BACKEND,
                 text: "no member answers".into(),
             }),
-            warning: None,
+            warnings: Vec::new(),
             requeue: None,
             endpoint: Endpoint::default(),
         }))
@@ -263,7 +257,7 @@ mod tests {
         let Outcome::Applied(instance) = &mut warned else {
             panic!("it is applied")
         };
-        instance.warning = instance.remark.take();
+        instance.warnings.extend(instance.remark.take());
         let message = "a: no such image; a: no member answers".to_owned();
         assert_eq!(found(&[warned]), (Some(false), "ImagePull", message));
     }

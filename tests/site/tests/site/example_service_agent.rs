@@ -59,6 +59,7 @@ const IDENTITY: &Identity = &Identity {
     ],
     pod_labels: &[],
     reports_drained: false,
+    warnings: &[],
 };
 
 struct Pages;

@@ -21,7 +21,7 @@ use crate::fixtures::{
 };
 
 /// The scheduler's record of a host, when it is as it should be.
-async fn reported(stage: &Stage, host: &str, as_it_should: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn reported(stage: &Stage, host: &str, as_it_should: impl Fn(&Value) -> bool) -> Value {
     let request = json!({"site": "shared", "namespace": HOSTS_NAMESPACE, "name": host});
     let answer = stage
         .until_answer("sip.inventory.v1.InventoryService/GetHost", request, |answer| {
@@ -183,7 +183,7 @@ fn an_unreadable_host_gets_an_event_and_stops_no_other() {
     on_shared_site("unread", async |stage| {
         // They sort first. What is wrong with each, and what people are told of it.
         let absent = "data[networkData] is absent: must be set";
-        let address = "spec.bmc.address (value redacted): must name a host";
+        let address = "spec.bmc.address is a redacted value: must name a host";
         let mark =
             "metadata.annotations[sip.airshipit.org/placement-revision] is \"next\": must be a revision";
         let bad = [

@@ -2,6 +2,7 @@
 
 mod bindings;
 mod collisions;
+mod former_kubeconfigs;
 
 use std::{collections::BTreeMap, fs};
 

@@ -43,7 +43,7 @@ async fn metrics_count_clusters_and_hosts_without_names() {
     let metrics = stage.metrics_of(Agent::Cluster).await;
     assert_eq!(
         samples(&metrics, "sip_cluster_agent_host_writes_total"),
-        [("{outcome=\"done\"}", 3.0)],
+        [("{outcome=\"succeeded\"}", 3.0)],
         "a host is written once\n{metrics}"
     );
     let answers = samples(&metrics, "sip_cluster_agent_declarations_total");

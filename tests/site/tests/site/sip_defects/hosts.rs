@@ -9,8 +9,11 @@ use kube::{
 use sandbox::{inventory, inventory::NETWORK, region::Agent, sip_clusters::CLUSTER_NAME};
 use serde_json::{Value, json};
 
-use crate::fixtures::{
-    Role, SECOND_NAMESPACE, Stage, cluster, host, in_role, on_shared_site, set_network_data, sip_labels,
+use crate::{
+    fixtures::{
+        Role, SECOND_NAMESPACE, Stage, cluster, host, in_role, on_shared_site, set_network_data, sip_labels,
+    },
+    inventory_forms::reported,
 };
 
 /// Writes of labels to hosts of a scenario, by anybody's cluster.
@@ -44,6 +47,9 @@ fn defect_05_a_host_with_a_bad_secret_is_skipped() {
         }
         let good = ["x", "y", "z"].map(|name| host("bad-secret", "cp", name, name));
         stage.load(&good).await;
+        for host in &good {
+            reported(stage, &host.name, |host| host["addresses"].is_object()).await;
+        }
         let shop = cluster("bad-secret", "shop")
             .role(Role::ControlPlane, 2)
             .balanced(30_605);

@@ -1,0 +1,25 @@
+//! The clusters in which the bindings of an entry's groups are: that of the kubeconfig which the entry names, and those of kubeconfigs that
+//! it named before. There the bindings are deleted, so that naming another `kubeconfigSecret` leaves nobody a right.
+
+use kit::service::Problem;
+
+use crate::tenant::Tenant;
+
+/// A cluster in which an entry's bindings are not to be any more.
+pub struct Former {
+    /// The Secret of its kubeconfig.
+    pub secret: String,
+    /// Where the bindings are deleted, or why that is not possible.
+    pub tenant: Result<Tenant, Problem>,
+}
+
+/// The clusters of an entry.
+#[derive(Default)]
+pub struct Tenants {
+    /// Where the bindings are applied, or why they are not; `None`: the entry names no kubeconfig.
+    pub named: Option<Result<Tenant, Problem>>,
+    /// Where they are deleted.
+    pub former: Vec<Former>,
+    /// Former Secrets that do not exist any more.
+    pub missing: Vec<String>,
+}

@@ -1,0 +1,266 @@
+//! Bindings of groups in the cluster of a kubeconfig that an entry does not name any more.
+
+use std::time::Duration;
+
+use api::conditions::AUTH_READY;
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingAdmissionPolicyBinding,
+    core::v1::Secret,
+    rbac::v1::{ClusterRoleBinding, RoleBinding},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use sandbox::{region::Agent, site::Site, wait};
+use serde_json::{Value, json};
+
+use super::Scene;
+use crate::fixtures::{Cluster, PATIENCE, statuses_sent_by};
+
+/// The beginning of what people are told of a former cluster.
+const REMAIN: &str = "and bindings of groups may remain in that cluster: ";
+
+async fn kubeconfig(tenant: &Site) -> String {
+    let view = ["config", "view", "--raw", "--flatten"];
+    tenant.kubectl_ok(&view).await.unwrap()
+}
+
+/// The uids of the bindings that the agent has made in a tenant's cluster.
+async fn bound(tenant: &Site) -> Vec<Option<String>> {
+    let ours = ListParams::default().labels("sip.airshipit.org/identity-provider");
+    let in_cluster = Api::<ClusterRoleBinding>::all(tenant.client());
+    let in_cluster = in_cluster.list(&ours).await.unwrap().items;
+    let namespaced = Api::<RoleBinding>::all(tenant.client());
+    let namespaced = namespaced.list(&ours).await.unwrap().items;
+    let namespaced = namespaced.iter().map(ResourceExt::uid);
+    in_cluster
+        .iter()
+        .map(ResourceExt::uid)
+        .chain(namespaced)
+        .collect()
+}
+
+/// Waits until a tenant's cluster has so many bindings.
+async fn until_bound(tenant: &Site, count: usize) {
+    let reached = async {
+        let mut pace = tokio::time::interval(Duration::from_millis(200));
+        while bound(tenant).await.len() != count {
+            pace.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, reached).await.unwrap();
+}
+
+/// Names another kubeconfig in the entry, and these groups.
+async fn name(scene: &Scene, shop: &Cluster, secret: Option<&str>, groups: &Value) {
+    let mut entry = shop.spec()["services"]["auth"][0].clone();
+    entry["kubeconfigSecret"] = json!(secret);
+    entry["groups"] = groups.clone();
+    scene
+        .stage
+        .edit(shop, json!({"services": {"auth": [entry]}}))
+        .await;
+}
+
+/// Waits until these kubeconfigs are recorded, one per line.
+async fn recorded(scene: &Scene, expected: Option<&str>) {
+    let what = format!("the kubeconfigs {expected:?}");
+    wait::until(
+        scene.api(),
+        "auth-shop.keys",
+        &what,
+        PATIENCE,
+        |secret: &Secret| {
+            let data = secret
+                .data
+                .as_ref()
+                .and_then(|data| data.get("kubeconfig-secrets"));
+            data.map(|data| String::from_utf8_lossy(&data.0)).as_deref() == expected
+        },
+    )
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn bindings_leave_the_cluster_of_a_former_kubeconfig() {
+    let scene = Scene::start("left", |_| {}).await;
+    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
+    let (one, two) = tokio::join!(Site::builder("one").start(), Site::builder("two").start());
+    let (one, two) = (one.unwrap(), two.unwrap());
+    let (first, second) = (kubeconfig(&one).await, kubeconfig(&two).await);
+    // The same cluster under another address, as after the move of a load balancer.
+    let moved = first.replace("https://127.0.0.1:", "https://localhost:");
+    let moved = moved.replace("    server:", "    tls-server-name: 127.0.0.1\n    server:");
+    assert_ne!(first, moved);
+    for (name, file) in [("first", &first), ("moved", &moved), ("second", &second)] {
+        scene.write_secret(name, json!({ "value": file })).await;
+    }
+    let groups = json!([
+        {"group": "admins", "clusterRole": "view"}, {"group": "devs", "namespace": "default", "role": "edit"},
+    ]);
+    let shop = Scene::cluster(
+        "shop",
+        31_736,
+        &json!({"kubeconfigSecret": "first", "groups": groups}),
+    );
+    stage.create(&shop).await;
+    recorded(&scene, Some("first")).await;
+    stage
+        .condition_is(&shop, condition, "False", "IssuerUnreachable")
+        .await;
+    let _dex = scene.run("auth-shop", "dex", 31_736).await;
+    let is_ready = || stage.condition_is(&shop, condition, "True", "StaticPasswords");
+    is_ready().await;
+    let before = bound(&one).await;
+    assert_eq!(before.len(), 2);
+
+    name(&scene, &shop, Some("moved"), &groups).await;
+    recorded(&scene, Some("moved")).await;
+    is_ready().await;
+    assert_eq!(bound(&one).await, before, "the same objects");
+
+    // Where the next one leads is not known yet: what is still asked for stays.
+    name(&scene, &shop, Some("to-come"), &json!([groups[0]])).await;
+    until_bound(&one, 1).await;
+    let why = stage
+        .condition_is(&shop, condition, "False", "KubeconfigMissing")
+        .await;
+    assert!(
+        why.contains(&format!("kubeconfigSecret was moved before, {REMAIN}")),
+        "{why}"
+    );
+
+    name(&scene, &shop, Some("second"), &groups).await;
+    recorded(&scene, Some("second")).await;
+    is_ready().await;
+    assert_eq!((bound(&one).await.len(), bound(&two).await.len()), (0, 2));
+
+    // The cluster cannot be reached for a time, and the provider serves meanwhile.
+    let away = second.replace(two.server(), "https://127.0.0.1:1");
+    scene.write_secret("second", json!({ "value": away })).await;
+    name(&scene, &shop, None, &groups).await;
+    let why = stage
+        .condition_is(&shop, condition, "True", "BindingsRemain")
+        .await;
+    let expected = format!("auth-shop: kubeconfigSecret was second before, {REMAIN}");
+    assert!(
+        why.starts_with(&expected) && why.contains("; auth-shop: staticPasswords is set"),
+        "{why}"
+    );
+    scene.write_secret("second", json!({ "value": second })).await;
+    recorded(&scene, None).await;
+    is_ready().await;
+    assert_eq!(bound(&two).await.len(), 0);
+
+    // Without the Secret nothing can be deleted, and nothing waits for it.
+    name(&scene, &shop, Some("first"), &groups).await;
+    recorded(&scene, Some("first")).await;
+    until_bound(&one, 2).await;
+    let secrets = scene.api::<Secret>();
+    secrets.delete("first", &DeleteParams::default()).await.unwrap();
+    name(&scene, &shop, None, &groups).await;
+    recorded(&scene, None).await;
+    is_ready().await;
+    assert_eq!(bound(&one).await.len(), 2);
+    stage.nothing_was_forbidden();
+}
+
+/// The API server refuses every write to the Secret in which kubeconfigs are recorded.
+#[tokio::test]
+async fn rights_end_and_none_begins_while_nothing_can_be_recorded() {
+    let scene = Scene::start("unrecorded", |_| {}).await;
+    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
+    let (one, two) = tokio::join!(Site::builder("one").start(), Site::builder("two").start());
+    let (one, two) = (one.unwrap(), two.unwrap());
+    for (name, tenant) in [("first", &one), ("second", &two)] {
+        let file = kubeconfig(tenant).await;
+        scene.write_secret(name, json!({ "value": file })).await;
+    }
+    let groups = json!([
+        {"group": "admins", "clusterRole": "view"}, {"group": "devs", "namespace": "default", "role": "edit"},
+    ]);
+    let fewer = json!([groups[0]]);
+    let shop = Scene::cluster(
+        "shop",
+        31_737,
+        &json!({"kubeconfigSecret": "first", "groups": groups}),
+    );
+    stage.create(&shop).await;
+    recorded(&scene, Some("first")).await;
+    stage
+        .condition_is(&shop, condition, "False", "IssuerUnreachable")
+        .await;
+    let _dex = scene.run("auth-shop", "dex", 31_737).await;
+    let is_ready = || stage.condition_is(&shop, condition, "True", "StaticPasswords");
+    is_ready().await;
+    refuse_records(&scene).await;
+
+    // A right that the same kubeconfig gave.
+    name(&scene, &shop, Some("first"), &fewer).await;
+    until_bound(&one, 1).await;
+    is_ready().await;
+    // None begins at a cluster that would be forgotten.
+    name(&scene, &shop, Some("second"), &fewer).await;
+    let why = stage.condition_is(&shop, condition, "False", "Refused").await;
+    assert!(why.contains("no record is written"), "{why}");
+    until_bound(&one, 0).await;
+    assert_eq!(bound(&two).await.len(), 0);
+    name(&scene, &shop, None, &groups).await;
+    stage.condition_is(&shop, condition, "False", "Refused").await;
+    let written = statuses_sent_by(Agent::Dex, stage, &shop).len();
+    assert!(written < 30, "{written} statuses");
+
+    let policies: Api<ValidatingAdmissionPolicyBinding> = Api::all(stage.site.client());
+    policies
+        .delete("no-record", &DeleteParams::default())
+        .await
+        .unwrap();
+    recorded(&scene, None).await;
+    is_ready().await;
+    name(&scene, &shop, Some("second"), &groups).await;
+    recorded(&scene, Some("second")).await;
+    until_bound(&two, 2).await;
+}
+
+/// Installs a policy that refuses these writes, and waits until the API server applies it.
+async fn refuse_records(scene: &Scene) {
+    scene.stage.site.apply_yaml(POLICY).await.unwrap();
+    let probe = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    let change = json!({"data": {"kubeconfig-secrets": "cHJvYmU="}});
+    let refused = async {
+        let mut pace = tokio::time::interval(Duration::from_millis(50));
+        let secrets = scene.api::<Secret>();
+        while secrets
+            .patch("auth-shop.keys", &probe, &Patch::Merge(&change))
+            .await
+            .is_ok()
+        {
+            pace.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.unwrap();
+}
+
+const POLICY: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-record}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [secrets]}
+  validations:
+    - expression: "!object.metadata.name.endsWith('.keys')"
+      message: "no record is written"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-record}
+spec: {policyName: no-record, validationActions: [Deny]}
+"#;
