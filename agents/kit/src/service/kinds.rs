@@ -65,19 +65,46 @@ macro_rules! kinds {
             /// Deletes this object; its dependents follow in the background. If it is gone, or another one has its name, there is
             /// nothing to do.
             pub(super) async fn delete(self, client: &Client, namespace: &str, found: &ObjectMeta) -> kube::Result<()> {
-                let name = found.name.as_deref().unwrap_or_default();
-                let background = DeleteParams::background().preconditions(Preconditions {
+                let this = Preconditions {
                     uid: found.uid.clone(),
                     resource_version: None,
-                });
-                let deleted = match self {
+                };
+                match self.delete_if(client, namespace, found, this).await {
+                    Err(error) if matches!(apply::code(&error), Some(404 | 409)) => Ok(()),
+                    deleted => deleted,
+                }
+            }
+
+            /// Deletes this object as it was found. The API server refuses it (409) if somebody has changed it.
+            pub(super) async fn delete_unchanged(
+                self,
+                client: &Client,
+                namespace: &str,
+                found: &ObjectMeta,
+            ) -> kube::Result<()> {
+                let as_found = Preconditions {
+                    uid: found.uid.clone(),
+                    resource_version: found.resource_version.clone(),
+                };
+                match self.delete_if(client, namespace, found, as_found).await {
+                    Err(error) if apply::code(&error) == Some(404) => Ok(()),
+                    deleted => deleted,
+                }
+            }
+
+            async fn delete_if(
+                self,
+                client: &Client,
+                namespace: &str,
+                found: &ObjectMeta,
+                condition: Preconditions,
+            ) -> kube::Result<()> {
+                let name = found.name.as_deref().unwrap_or_default();
+                let background = DeleteParams::background().preconditions(condition);
+                match self {
                     $(Self::$kind => {
                         Api::<$kind>::namespaced(client.clone(), namespace).delete(name, &background).await.map(drop)
                     })*
-                };
-                match deleted {
-                    Err(error) if matches!(apply::code(&error), Some(404 | 409)) => Ok(()),
-                    deleted => deleted,
                 }
             }
         }

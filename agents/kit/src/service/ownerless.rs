@@ -7,15 +7,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{SIPCluster, SIPClusterSpec};
-use k8s_openapi::api::core::v1::Service;
+use api::SIPCluster;
+use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, ResourceExt as _, runtime::reflector::ObjectRef};
 use tokio::{sync::watch, time};
 
-use super::{error::Error, identity::Identity, made_for, problem::Problem, pruning, site::Site};
+use super::{
+    error::Error,
+    identity::Identity,
+    kinds::{Children, Kind},
+    made_for,
+    site::Site,
+};
+use crate::apply;
 
 /// Longest pause between two comparisons of the site's Services with its clusters.
 const PAUSE: Duration = Duration::from_secs(30);
+/// How often an object that changes meanwhile is deleted as it is then.
+const TRIES: usize = 3;
 
 /// An instance, and the name of the cluster that it was made for.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -118,25 +127,51 @@ async fn delete(site: &Site, instance: &Instance) -> Result<bool, Error> {
     if found.map_err(Error::kubernetes("read the SIPCluster"))?.is_some() {
         return Ok(false);
     }
-    let mut gone = SIPCluster::new(&instance.cluster, SIPClusterSpec::default());
-    gone.metadata.namespace = Some(instance.namespace.clone());
-    match pruning::delete(site, &gone, &instance.name).await? {
-        None => Ok(true),
-        Some(Problem { reason: _, message }) => {
-            let (namespace, name) = (&instance.namespace, &instance.name);
-            tracing::warn!(
-                namespace,
-                name,
-                message,
-                "what a deleted SIPCluster has left is not deleted; requeued"
-            );
-            Ok(false)
+    site.last_applied.forget(&instance.namespace, &instance.name);
+    for Children { kind, suffix } in site.identity.children {
+        delete_unowned(site, instance, *kind, suffix).await?;
+    }
+    delete_unowned(site, instance, Kind::Service, "").await?;
+    Ok(true)
+}
+
+/// Deletes one object of an instance if it still has no owner and was made for the cluster. A cluster of that name may be made meanwhile, and
+/// take it over: so it is deleted only as it was found.
+async fn delete_unowned(site: &Site, instance: &Instance, kind: Kind, suffix: &str) -> Result<(), Error> {
+    let Instance {
+        namespace,
+        name,
+        cluster,
+    } = instance;
+    let name = format!("{name}{suffix}");
+    let mut tries = 0..TRIES;
+    loop {
+        let found = kind.find(&site.client, namespace, &name).await;
+        let found = found.map_err(Error::kubernetes("find what a deleted SIPCluster has left"))?;
+        let Some(found) = found.filter(|found| is_unowned(found, cluster)) else {
+            return Ok(());
+        };
+        match kind.delete_unchanged(&site.client, namespace, &found).await {
+            // A Deployment changes with its status.
+            Err(error) if apply::code(&error) == Some(409) && tries.next().is_some() => {}
+            deleted => {
+                return deleted.map_err(Error::kubernetes("delete what a deleted SIPCluster has left"));
+            }
         }
     }
 }
 
+/// Whether no `SIPCluster` owns an object that was made for this one.
+fn is_unowned(found: &ObjectMeta, cluster: &str) -> bool {
+    let mut owners = found.owner_references.iter().flatten();
+    let has_owner = owners.any(|owner| owner.kind == "SIPCluster");
+    let made_for = found.labels.as_ref().and_then(made_for::cluster);
+    !has_owner && made_for == Some(cluster)
+}
+
 #[cfg(test)]
 mod tests {
+    use api::labels;
     use serde_json::{Value, json};
 
     use super::{super::identity::BALANCERS, *};
@@ -189,5 +224,29 @@ mod tests {
             found.due(&both, begun + lasting * 2, lasting),
             [instance("a"), instance("b")]
         );
+    }
+
+    #[test]
+    fn only_what_was_made_for_the_cluster_is_deleted_with_its_service() {
+        let found = |labels: Value, owner: Option<&str>| -> ObjectMeta {
+            let owner =
+                owner.map(|kind| json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u"}]));
+            serde_json::from_value(json!({"name": "lb", "labels": labels, "ownerReferences": owner})).unwrap()
+        };
+        let ours = || json!({(labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): "shop"});
+        assert!(is_unowned(&found(ours(), None), "shop"));
+        assert!(is_unowned(&found(ours(), Some("Job")), "shop"));
+        for other in [
+            found(ours(), Some("SIPCluster")),
+            found(json!(null), None),
+            found(json!({(labels::CLUSTER_NAME): "shop"}), None),
+            found(json!({(labels::PART_OF): labels::PART_OF_SIP}), None),
+            found(
+                json!({(labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): "bank"}),
+                None,
+            ),
+        ] {
+            assert!(!is_unowned(&other, "shop"), "{other:?}");
+        }
     }
 }
