@@ -165,7 +165,11 @@ impl Providers {
         let was_applied = before.as_ref().and_then(|before| before.applied);
         let kept = before.filter(|before| {
             let of_this_spec = before.asker.1 == generation && (!applied || was_applied == Some(generation));
-            before.target.issuer() == target.issuer() && (same || of_this_spec && key.former.is_none())
+            let begins = target.tenant.as_ref();
+            let begins = begins.is_some_and(|tenant| tenant.begins_after(before.target.tenant.as_ref()));
+            !begins
+                && before.target.issuer() == target.issuer()
+                && (same || of_this_spec && key.former.is_none())
         });
         let due = kept.as_ref().filter(|_| same).map_or(now, |before| before.due);
         let sound = kept.as_ref().map_or(0, |before| before.sound);
@@ -222,7 +226,8 @@ impl Checks {
         let Tenants {
             named,
             former,
-            missing: _,
+            server: _,
+            replaced: _,
         } = tenants;
         let tenant = named.as_ref().and_then(|named| named.as_ref().ok());
         let mut providers = self.providers();
@@ -376,12 +381,15 @@ impl Checks {
         providers.proposed.retain(|_, proposed| lasts(proposed.at));
         providers.checked.retain(|_, checked| lasts(checked.named));
         let under_way: BTreeSet<&Key> = running.values().map(|(key, _)| key).collect();
-        // Of one entry, a check that applies bindings by a kubeconfig and one that deletes them by the same do not overlap: neither the check of
-        // a provider and those of its former clusters, nor one of a cluster that is a former one no longer and that of its provider.
-        let ended = under_way
-            .iter()
-            .filter(|key| key.former.is_some() && !providers.checked.contains_key(*key));
-        let ended: BTreeSet<Key> = ended.map(|key| key.provider()).collect();
+        // Of one entry, a check that applies bindings and one that deletes them do not overlap: neither the check of a provider and those of its
+        // former clusters, nor one of a former cluster that deletes what an earlier spec did not have and that of its provider.
+        let is_known = |key: &Key, target: &Arc<Target>| {
+            let checked = providers.checked.get(key);
+            checked.is_some_and(|checked| checked.target == *target)
+        };
+        let ended = running.values();
+        let ended = ended.filter(|(key, target)| key.former.is_some() && !is_known(key, target));
+        let ended: BTreeSet<Key> = ended.map(|(key, _)| key.provider()).collect();
         let waits = |key: &Key| {
             !under_way.contains(key) && !under_way.contains(&key.provider()) && !ended.contains(key)
         };

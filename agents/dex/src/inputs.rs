@@ -35,6 +35,9 @@ const MAX_VALUES: usize = 256 * 1024;
 /// Secrets of one namespace that are read at once. Each may have a MiB, and an entry names dozens.
 pub(crate) const READ_AT_ONCE: usize = 1;
 
+/// A kubeconfig, and where its API server is.
+pub(crate) type Kubeconfig = (Vec<u8>, String);
+
 /// The Secrets of one namespace.
 pub(crate) struct Inputs<'a> {
     secrets: Api<Secret>,
@@ -84,14 +87,22 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The kubeconfig of a Secret that an entry of the cluster names, or why it cannot be used; `None`: there is no such Secret.
+    /// The kubeconfig of a Secret that an entry of the cluster names, or has named before, or why it cannot be used; `None`: there is no such
+    /// Secret.
     pub(crate) async fn kubeconfig(
         &self,
         cluster: &Cluster,
-        name: &str,
-    ) -> Result<Option<Result<Vec<u8>, Problem>>, Error> {
+        (name, is_former): (&str, bool),
+    ) -> Result<Option<Result<Kubeconfig, Problem>>, Error> {
         let problem = |reason, why: &str| Err(kubeconfig_problem(reason, name, why));
-        let keep = |secret: Secret| match kubeconfig_refusal(&secret, &User::from_spec(cluster)) {
+        let user = |secret: &Secret| {
+            if is_former {
+                User::former(cluster, secret)
+            } else {
+                User::from_spec(cluster)
+            }
+        };
+        let keep = |secret: Secret| match kubeconfig_refusal(&secret, &user(&secret)) {
             Some(why) => problem(KUBECONFIG_INVALID, &why),
             None => match tenant::secret::kubeconfig(secret) {
                 None => problem(KUBECONFIG_MISSING, "has no key value"),
@@ -99,7 +110,10 @@ impl<'a> Inputs<'a> {
                     let why = format!("must have a kubeconfig of at most {LONGEST_KUBECONFIG} bytes");
                     problem(KUBECONFIG_INVALID, &why)
                 }
-                Some(bytes) => Ok(bytes),
+                Some(bytes) => match tenant::server(&bytes) {
+                    Ok(server) => Ok((bytes, server)),
+                    Err(error) => problem(KUBECONFIG_INVALID, &format!("cannot be used: {error}")),
+                },
             },
         };
         self.read(name, keep).await

@@ -212,7 +212,7 @@ mod tests {
                 lacks_since: time("1800000000"),
                 ..Addresses::read(Some("fd00::7"), Some("lb.example.org"))
             },
-            kubeconfigs: Kubeconfigs::read("shop-kubeconfig\nshop-former"),
+            kubeconfigs: Kubeconfigs::read("shop-kubeconfig api:6443\nshop-former api:6444"),
         };
         for keys in [keys, Keys::default()] {
             assert!(read(Some(&secret(&instance, &keys))) == keys);

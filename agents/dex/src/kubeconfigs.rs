@@ -4,52 +4,70 @@
 const MOST: usize = 8;
 /// Longest name of a Secret, in bytes.
 const LONGEST_NAME: usize = 253;
+/// Longest place of an API server, in bytes: a host and a port.
+const LONGEST_SERVER: usize = 320;
 
-/// The Secrets by whose kubeconfigs an entry's bindings were applied, the last one first.
+/// A kubeconfig by which bindings were applied.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Recorded {
+    /// Its Secret.
+    pub secret: String,
+    /// Where its API server was.
+    pub server: String,
+}
+
+/// The kubeconfigs by which an entry's bindings were applied, the last one first.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Kubeconfigs(Vec<String>);
+pub struct Kubeconfigs(Vec<Recorded>);
 
 impl Kubeconfigs {
-    /// By their names, one per line. What cannot be the name of a Secret is left out.
+    /// One per line: a Secret and a server. What cannot be that is left out.
     #[must_use]
     pub fn read(text: &str) -> Self {
-        let mut names: Vec<String> = Vec::new();
-        for name in text.lines().filter(|line| is_name(line)) {
-            if names.len() < MOST && !names.iter().any(|known| known == name) {
-                names.push(name.to_owned());
+        let mut read = Self::default();
+        for (secret, server) in text.lines().filter_map(|line| line.split_once(' ')) {
+            let is_server =
+                server.len() <= LONGEST_SERVER && server.bytes().all(|byte| byte.is_ascii_graphic());
+            if is_name(secret) && is_server && read.0.len() < MOST && !read.has(secret) {
+                let (secret, server) = (secret.to_owned(), server.to_owned());
+                read.0.push(Recorded { secret, server });
             }
         }
-        Self(names)
+        read
     }
 
-    /// One name per line; `None`: there are none.
+    /// One per line; `None`: there are none.
     #[must_use]
     pub fn text(&self) -> Option<String> {
-        (!self.0.is_empty()).then(|| self.0.join("\n"))
+        let lines = self.0.iter();
+        let lines = lines.map(|Recorded { secret, server }| format!("{secret} {server}"));
+        let lines: Vec<String> = lines.collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
-    /// Whether bindings may have been applied by this one.
+    /// Whether bindings may have been applied by this Secret.
     #[must_use]
-    pub fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|known| known == name)
+    pub fn has(&self, secret: &str) -> bool {
+        self.0.iter().any(|known| known.secret == secret)
     }
 
     /// Bindings are applied by this one from now on. Returns what is forgotten.
-    pub fn add(&mut self, name: &str) -> Vec<String> {
-        self.remove(name);
-        self.0.insert(0, name.to_owned());
+    pub fn add(&mut self, secret: &str, server: &str) -> Vec<Recorded> {
+        self.remove(secret);
+        let (secret, server) = (secret.to_owned(), server.to_owned());
+        self.0.insert(0, Recorded { secret, server });
         self.0.split_off(self.0.len().min(MOST))
     }
 
-    /// Nothing of the entry is in the cluster of this one, or it does not exist any more.
-    pub fn remove(&mut self, name: &str) {
-        self.0.retain(|known| known != name);
+    /// Nothing of the entry is in the cluster of this Secret any more.
+    pub fn remove(&mut self, secret: &str) {
+        self.0.retain(|known| known.secret != secret);
     }
 
     /// Those other than the one that the entry names.
     #[must_use]
-    pub fn former(&self, named: Option<&str>) -> Vec<String> {
-        let former = self.0.iter().filter(|known| Some(known.as_str()) != named);
+    pub fn former(&self, named: Option<&str>) -> Vec<Recorded> {
+        let former = self.0.iter().filter(|known| Some(known.secret.as_str()) != named);
         former.cloned().collect()
     }
 }
@@ -67,22 +85,26 @@ fn is_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn names(recorded: &[Recorded]) -> Vec<&str> {
+        recorded.iter().map(|known| known.secret.as_str()).collect()
+    }
+
     #[test]
     fn the_last_kubeconfigs_are_recorded() {
         let mut kubeconfigs = Kubeconfigs::default();
         assert_eq!(kubeconfigs.text(), None);
         for name in ["one", "two", "one", "three"] {
-            assert!(kubeconfigs.add(name).is_empty());
+            assert!(kubeconfigs.add(name, "api:6443").is_empty());
         }
-        assert_eq!(kubeconfigs.text().as_deref(), Some("three\none\ntwo"));
-        assert_eq!(kubeconfigs.former(Some("one")), ["three", "two"]);
-        assert_eq!(kubeconfigs.former(None), ["three", "one", "two"]);
+        let text = kubeconfigs.text().unwrap();
+        assert_eq!(text, "three api:6443\none api:6443\ntwo api:6443");
+        assert_eq!(Kubeconfigs::read(&text), kubeconfigs);
+        assert_eq!(names(&kubeconfigs.former(Some("one"))), ["three", "two"]);
+        assert_eq!(names(&kubeconfigs.former(None)), ["three", "one", "two"]);
         kubeconfigs.remove("three");
-        assert_eq!(kubeconfigs.former(Some("one")), ["two"]);
-        let forgotten: Vec<String> = (0..MOST)
-            .flat_map(|n| kubeconfigs.add(&format!("n{n}")))
-            .collect();
-        assert_eq!(forgotten, ["two", "one"]);
+        assert_eq!(names(&kubeconfigs.former(Some("one"))), ["two"]);
+        let forgotten = (0..MOST).flat_map(|n| kubeconfigs.add(&format!("n{n}"), "api:6443"));
+        assert_eq!(names(&forgotten.collect::<Vec<_>>()), ["two", "one"]);
         assert_eq!(kubeconfigs.former(None).len(), MOST);
         assert!(kubeconfigs.has("n0") && !kubeconfigs.has("one"));
     }
@@ -90,9 +112,19 @@ mod tests {
     #[test]
     fn only_names_of_secrets_are_read() {
         let long = "x".repeat(LONGEST_NAME + 1);
-        let text = format!("a.b-1\n\n{long}\n../c\nA\na b\nb\u{e9}\n.\n..\na.\n-a\na-\na.b-1\nlast");
-        assert_eq!(Kubeconfigs::read(&text).former(None), ["a.b-1", "last"]);
-        let many: Vec<String> = (0..2 * MOST).map(|n| format!("n{n}")).collect();
+        let lines = [
+            "a.b-1", "", &long, "../c", "A", "b\u{e9}", ".", "..", "a.", "-a", "a-", "a.b-1", "last",
+        ];
+        let text: Vec<String> = lines.iter().map(|name| format!("{name} api:6443")).collect();
+        assert_eq!(
+            names(&Kubeconfigs::read(&text.join("\n")).former(None)),
+            ["a.b-1", "last"]
+        );
+        for server in ["", "a b", "\u{e9}", &"x".repeat(LONGEST_SERVER + 1)] {
+            let read = Kubeconfigs::read(&format!("a {server}")).former(None);
+            assert_eq!(read.len(), usize::from(server.is_empty()), "{server}");
+        }
+        let many: Vec<String> = (0..2 * MOST).map(|n| format!("n{n} api:6443")).collect();
         assert_eq!(Kubeconfigs::read(&many.join("\n")).former(None).len(), MOST);
     }
 }

@@ -1,6 +1,6 @@
 //! What a provider is made of besides its entry.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use api::{
     Auth, Cluster, Source,
@@ -30,7 +30,7 @@ use crate::{
     issuer::{self, Reached},
     kept_secrets::KeptSecret,
     key_secret::Keys,
-    kubeconfigs::Kubeconfigs,
+    kubeconfigs::{Kubeconfigs, Recorded},
     storage::{self, Part, Store},
     succession,
     tenant::{InUse, Tenant},
@@ -186,29 +186,41 @@ impl<'a> Sources<'a> {
         recorded: &Kubeconfigs,
     ) -> Result<Tenants, Error> {
         let inputs = self.inputs(cluster);
-        let bindings = group_bindings(self.site, cluster, entry);
+        let bindings = Arc::new(group_bindings(self.site, cluster, entry));
         let secret = entry.provider().kubeconfig_secret().as_deref();
         let mut tenants = Tenants::default();
         let mut in_use = InUse::None;
         if let Some(secret) = secret {
-            let kubeconfig = inputs.kubeconfig(cluster, secret).await?;
+            let kubeconfig = inputs.kubeconfig(cluster, (secret, false)).await?;
             let missing = || Err(kubeconfig_problem(KUBECONFIG_MISSING, secret, "does not exist"));
-            let kubeconfig = kubeconfig.unwrap_or_else(missing);
-            in_use = match &kubeconfig {
-                Ok(kubeconfig) => InUse::Kubeconfig(kubeconfig.clone()),
-                Err(_) => InUse::Unknown,
-            };
-            tenants.named = Some(kubeconfig.map(|kubeconfig| Tenant::new(kubeconfig, bindings.clone())));
-        }
-        for secret in recorded.former(secret) {
-            match inputs.kubeconfig(cluster, &secret).await? {
-                None => tenants.missing.push(secret),
-                Some(kubeconfig) => {
-                    let tenant = kubeconfig
-                        .map(|kubeconfig| Tenant::former(kubeconfig, bindings.clone(), in_use.clone()));
-                    tenants.former.push(Former { secret, tenant });
+            let named = match kubeconfig.unwrap_or_else(missing) {
+                Ok((kubeconfig, server)) => {
+                    let tenant = Tenant::new(kubeconfig, Arc::clone(&bindings));
+                    in_use = InUse::Kubeconfig(tenant.kubeconfig());
+                    tenants.server = Some(server);
+                    Ok(tenant)
                 }
-            }
+                Err(problem) => {
+                    in_use = InUse::Unknown;
+                    Err(problem)
+                }
+            };
+            tenants.named = Some(named);
+        }
+        for Recorded { secret, server } in recorded.former(secret) {
+            let tenant = match inputs.kubeconfig(cluster, (&secret, true)).await? {
+                None if tenants.server.as_ref() == Some(&server) => {
+                    tenants.replaced.push(secret);
+                    continue;
+                }
+                None => {
+                    let why = format!("does not exist any more, and led to {server}");
+                    Err(kubeconfig_problem(KUBECONFIG_MISSING, &secret, &why))
+                }
+                Some(kubeconfig) => kubeconfig
+                    .map(|(kubeconfig, _)| Tenant::former(kubeconfig, Arc::clone(&bindings), in_use.clone())),
+            };
+            tenants.former.push(Former { secret, tenant });
         }
         Ok(tenants)
     }

@@ -26,6 +26,7 @@ use crate::{
     identity::IDENTITY,
     inputs::READ_AT_ONCE,
     kept_secrets::KeptSecret,
+    kubeconfigs::Recorded,
     material::{Bound, Material, Sources},
     own_keys::OwnKeys,
     published_endpoint,
@@ -87,7 +88,7 @@ impl Providers {
             .unwrap_or_default();
         let is_kept = kept.is_some();
         let mut tenants = self.sources().tenants((cluster, entry), &recorded).await?;
-        let (mut remain, mut gone) = (Vec::new(), tenants.missing.clone());
+        let (mut remain, mut gone) = (Vec::new(), tenants.replaced.clone());
         for former in &tenants.former {
             match self.checks.left(&key, former) {
                 Left::Gone => gone.push(former.secret.clone()),
@@ -309,7 +310,7 @@ impl Service for Providers {
     }
 }
 
-/// Records by which kubeconfigs bindings may have been applied. `gone`: former Secrets that have no binding any more, or do not exist.
+/// Records by which kubeconfigs bindings may have been applied. `gone`: former Secrets in whose clusters none is, or that another one replaces.
 async fn record(
     (cluster, entry): (&Cluster, &Auth),
     tenants: &Tenants,
@@ -321,17 +322,18 @@ async fn record(
     for secret in gone {
         keys.kubeconfigs.remove(secret);
     }
-    let mut forgotten = tenants.missing.clone();
-    if let (Some(Ok(_)), Some(secret)) = (&tenants.named, entry.provider().kubeconfig_secret()) {
-        forgotten.extend(keys.kubeconfigs.add(secret));
-    }
+    let named = entry.provider().kubeconfig_secret().as_deref();
+    let forgotten = match (named, &tenants.server) {
+        (Some(secret), Some(server)) => keys.kubeconfigs.add(secret, server),
+        _ => Vec::new(),
+    };
     if keys.kubeconfigs == before {
         return Ok(());
     }
     kept.keep(&keys).await?;
     let (namespace, provider) = (cluster.namespace(), entry.service().object_name());
-    for secret in forgotten {
-        tracing::warn!(namespace, %provider, secret, "leaving the bindings of groups in the cluster of a former kubeconfig: its Secret does not exist, or too many others were named since");
+    for Recorded { secret, server } in forgotten {
+        tracing::warn!(namespace, %provider, secret, server, "leaving the bindings of groups in the cluster of a former kubeconfig: too many others were named since");
     }
     Ok(())
 }

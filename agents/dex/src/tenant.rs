@@ -5,7 +5,7 @@
 
 mod found;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use api::conditions::{
     Reason,
@@ -36,8 +36,8 @@ const LISTED: usize = 500;
 /// The tenant's API server, and the bindings that are to be there. It holds credentials, so it cannot be printed.
 #[derive(Clone, PartialEq)]
 pub struct Tenant {
-    kubeconfig: Vec<u8>,
-    bindings: GroupBindings,
+    kubeconfig: Arc<[u8]>,
+    bindings: Arc<GroupBindings>,
     task: Task,
 }
 
@@ -58,7 +58,7 @@ pub enum InUse {
     /// Nowhere.
     None,
     /// At the API server of this kubeconfig.
-    Kubeconfig(Vec<u8>),
+    Kubeconfig(Arc<[u8]>),
     /// The kubeconfig that the entry names cannot be used.
     Unknown,
 }
@@ -145,22 +145,37 @@ struct Calls(tenant::Tenant);
 impl Tenant {
     /// The API server of a kubeconfig, and the bindings that are to be there.
     #[must_use]
-    pub fn new(kubeconfig: Vec<u8>, bindings: GroupBindings) -> Self {
+    pub fn new(kubeconfig: impl Into<Arc<[u8]>>, bindings: impl Into<Arc<GroupBindings>>) -> Self {
         Self {
-            kubeconfig,
-            bindings,
+            kubeconfig: kubeconfig.into(),
+            bindings: bindings.into(),
             task: Task::Apply,
         }
     }
 
     /// An API server at which none of these bindings is to be any more, except where they are in use.
     #[must_use]
-    pub fn former(kubeconfig: Vec<u8>, bindings: GroupBindings, in_use: InUse) -> Self {
+    pub fn former(
+        kubeconfig: impl Into<Arc<[u8]>>,
+        bindings: impl Into<Arc<GroupBindings>>,
+        in_use: InUse,
+    ) -> Self {
         Self {
-            kubeconfig,
-            bindings,
+            kubeconfig: kubeconfig.into(),
+            bindings: bindings.into(),
             task: Task::Delete(in_use),
         }
+    }
+
+    /// The kubeconfig.
+    #[must_use]
+    pub fn kubeconfig(&self) -> Arc<[u8]> {
+        Arc::clone(&self.kubeconfig)
+    }
+
+    /// Whether what was found of another one tells nothing of this one: that applied nothing, and this one does.
+    pub(crate) fn begins_after(&self, before: Option<&Self>) -> bool {
+        self.task == Task::Apply && before.is_some_and(|before| before.task == Task::Keep)
     }
 
     /// The same API server, at which nothing new is applied.
@@ -210,7 +225,7 @@ impl Tenant {
             stale,
             cluster,
             namespaced,
-        } = &self.bindings;
+        } = &*self.bindings;
         let selectors = (&**selector, &**stale);
         let in_cluster = calls.reconcile(selectors, cluster, then).await;
         in_cluster.and(calls.reconcile(selectors, namespaced, then).await)

@@ -18,8 +18,10 @@ pub struct Former {
 pub struct Tenants {
     /// Where the bindings are applied, or why they are not; `None`: the entry names no kubeconfig.
     pub named: Option<Result<Tenant, Problem>>,
+    /// Where its API server is.
+    pub server: Option<String>,
     /// Where they are deleted.
     pub former: Vec<Former>,
-    /// Former Secrets that do not exist any more.
-    pub missing: Vec<String>,
+    /// Former Secrets that do not exist any more, and that led to the same API server as the one that the entry names.
+    pub replaced: Vec<String>,
 }

@@ -274,8 +274,8 @@ const AUTH_READY: &[Meaning] = &[
     yes(
         Reason::BindingsRemain,
         "All entries are as specified. `kubeconfigSecret` named another Secret before, and bindings of groups may remain in the cluster of that \
-         Secret's kubeconfig. The message names the Secret and the cause. The agent tries to delete them every 10 s. Keep the Secret unchanged until \
-         this reason is gone; if that cluster does not exist any more, delete the Secret ([details](auth.md#rights-of-groups)).",
+         Secret's kubeconfig. The message names the Secret and the cause. The agent tries to delete them every 10 s. Keep the Secret until this \
+         reason is gone ([if the cluster or the Secret does not exist any more](auth.md#rights-of-groups)).",
     ),
     no(
         Reason::Progressing,
@@ -283,7 +283,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::ConnectorMissing,
-        "The entry has no connector and no static passwords, so nobody could log in. Nothing is made for it.",
+        "The entry has no connector and no static passwords, so nobody could log in. No provider is made for it.",
     ),
     no(
         Reason::SecretMissing,

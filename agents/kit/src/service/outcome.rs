@@ -32,7 +32,7 @@ pub struct Findings {
     pub requeue: Option<Duration>,
     /// What users need to know about each endpoint besides where it is: a host key, an issuer.
     pub endpoint: Endpoint,
-    /// What the spec is warned of. The condition states it beside any problem, and where there is none, it is True with the reason of the first
+    /// What the spec is warned of. The condition states it beside any problem of instances that are not refused, and where there is none, it is True with the reason of the first
     /// warning by [`Identity::warnings`](super::Identity::warnings).
     pub warnings: Vec<Remark>,
 }

@@ -30,6 +30,13 @@ impl User {
         }
     }
 
+    /// The one that has used this Secret before, whichever Cluster it serves now.
+    #[must_use]
+    pub fn former(cluster: &Cluster, secret: &Secret) -> Self {
+        let of = secret.labels().get(CLUSTER_API).map(String::as_str);
+        Self::new(cluster.name(), of.unwrap_or(cluster.name()))
+    }
+
     /// By its spec.
     #[must_use]
     pub fn from_spec(cluster: &Cluster) -> Self {

@@ -63,8 +63,8 @@ async fn name(scene: &Scene, shop: &Cluster, secret: Option<&str>, groups: &Valu
         .await;
 }
 
-/// Waits until these kubeconfigs are recorded, one per line.
-async fn recorded(scene: &Scene, expected: Option<&str>) {
+/// Waits until these kubeconfigs are recorded.
+async fn recorded(scene: &Scene, expected: &[&str]) {
     let what = format!("the kubeconfigs {expected:?}");
     wait::until(
         scene.api(),
@@ -76,7 +76,11 @@ async fn recorded(scene: &Scene, expected: Option<&str>) {
                 .data
                 .as_ref()
                 .and_then(|data| data.get("kubeconfig-secrets"));
-            data.map(|data| String::from_utf8_lossy(&data.0)).as_deref() == expected
+            let lines = data
+                .map(|data| String::from_utf8(data.0.clone()).unwrap())
+                .unwrap_or_default();
+            let secrets = lines.lines().map(|line| line.split_once(' ').unwrap().0);
+            secrets.eq(expected.iter().copied())
         },
     )
     .await
@@ -106,7 +110,7 @@ async fn bindings_leave_the_cluster_of_a_former_kubeconfig() {
         &json!({"kubeconfigSecret": "first", "groups": groups}),
     );
     stage.create(&shop).await;
-    recorded(&scene, Some("first")).await;
+    recorded(&scene, &["first"]).await;
     stage
         .condition_is(&shop, condition, "False", "IssuerUnreachable")
         .await;
@@ -117,7 +121,7 @@ async fn bindings_leave_the_cluster_of_a_former_kubeconfig() {
     assert_eq!(before.len(), 2);
 
     name(&scene, &shop, Some("moved"), &groups).await;
-    recorded(&scene, Some("moved")).await;
+    recorded(&scene, &["moved"]).await;
     is_ready().await;
     assert_eq!(bound(&one).await, before, "the same objects");
 
@@ -133,7 +137,7 @@ async fn bindings_leave_the_cluster_of_a_former_kubeconfig() {
     );
 
     name(&scene, &shop, Some("second"), &groups).await;
-    recorded(&scene, Some("second")).await;
+    recorded(&scene, &["second"]).await;
     is_ready().await;
     assert_eq!((bound(&one).await.len(), bound(&two).await.len()), (0, 2));
 
@@ -150,20 +154,45 @@ async fn bindings_leave_the_cluster_of_a_former_kubeconfig() {
         "{why}"
     );
     scene.write_secret("second", json!({ "value": second })).await;
-    recorded(&scene, None).await;
+    recorded(&scene, &[]).await;
     is_ready().await;
     assert_eq!(bound(&two).await.len(), 0);
 
-    // Without the Secret nothing can be deleted, and nothing waits for it.
+    // Another Secret leads to the same API server, and the former one is deleted at once.
     name(&scene, &shop, Some("first"), &groups).await;
-    recorded(&scene, Some("first")).await;
+    recorded(&scene, &["first"]).await;
     until_bound(&one, 2).await;
+    let before = bound(&one).await;
     let secrets = scene.api::<Secret>();
+    scene.write_secret("again", json!({ "value": first })).await;
     secrets.delete("first", &DeleteParams::default()).await.unwrap();
-    name(&scene, &shop, None, &groups).await;
-    recorded(&scene, None).await;
+    name(&scene, &shop, Some("again"), &groups).await;
+    recorded(&scene, &["again"]).await;
     is_ready().await;
-    assert_eq!(bound(&one).await.len(), 2);
+    assert_eq!(bound(&one).await, before);
+
+    // Without a Secret the agent can delete nothing, and states so until somebody has done it.
+    secrets.delete("again", &DeleteParams::default()).await.unwrap();
+    name(&scene, &shop, Some("second"), &groups).await;
+    let why = stage
+        .condition_is(&shop, condition, "True", "BindingsRemain")
+        .await;
+    let place = one.server().trim_start_matches("https://");
+    assert!(
+        why.contains(&format!(
+            "the Secret again does not exist any more, and led to {place}"
+        )),
+        "{why}"
+    );
+    assert_eq!(bound(&one).await, before);
+    let done = json!([{"op": "remove", "path": "/data/kubeconfig-secrets"}]);
+    let done = Patch::Json::<()>(serde_json::from_value(done).unwrap());
+    secrets
+        .patch("auth-shop.keys", &PatchParams::default(), &done)
+        .await
+        .unwrap();
+    recorded(&scene, &["second"]).await;
+    is_ready().await;
     stage.nothing_was_forbidden();
 }
 
@@ -188,7 +217,7 @@ async fn rights_end_and_none_begins_while_nothing_can_be_recorded() {
         &json!({"kubeconfigSecret": "first", "groups": groups}),
     );
     stage.create(&shop).await;
-    recorded(&scene, Some("first")).await;
+    recorded(&scene, &["first"]).await;
     stage
         .condition_is(&shop, condition, "False", "IssuerUnreachable")
         .await;
@@ -217,10 +246,10 @@ async fn rights_end_and_none_begins_while_nothing_can_be_recorded() {
         .delete("no-record", &DeleteParams::default())
         .await
         .unwrap();
-    recorded(&scene, None).await;
+    recorded(&scene, &[]).await;
     is_ready().await;
     name(&scene, &shop, Some("second"), &groups).await;
-    recorded(&scene, Some("second")).await;
+    recorded(&scene, &["second"]).await;
     until_bound(&two, 2).await;
 }
 
