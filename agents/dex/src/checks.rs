@@ -1,6 +1,7 @@
 //! Whether providers answer as their issuers, directories take the account that searches, and tenants' API servers have the bindings of
 //! groups. Each is checked for itself, beside the reconciles and the other checks: one that does not answer delays none.
 
+mod key;
 mod places;
 mod refusals;
 mod target;
@@ -29,6 +30,7 @@ use tokio::{
 
 use self::places::Places;
 pub use self::{
+    key::Key,
     refusals::Refusals,
     target::{Provider, Target, check},
 };
@@ -52,35 +54,6 @@ const _: () = assert!(
     LASTING.as_secs() > 2 * WAITING_RESYNC.as_secs(),
     "a pass comes before"
 );
-
-/// A provider: there may be another of its name later, of another cluster. Or a cluster in which its bindings are not to be any more.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Key {
-    /// Its namespace.
-    pub namespace: String,
-    /// The uid of its cluster.
-    pub uid: String,
-    /// Its name.
-    pub name: String,
-    /// The Secret of a kubeconfig that its entry named before; `None`: the provider itself.
-    pub former: Option<String>,
-}
-
-impl Key {
-    fn provider(&self) -> Self {
-        Self {
-            former: None,
-            ..self.clone()
-        }
-    }
-
-    fn former(&self, secret: &str) -> Self {
-        Self {
-            former: Some(secret.to_owned()),
-            ..self.clone()
-        }
-    }
-}
 
 /// What a check has found: nothing, or why the provider does not work.
 pub type Found = Result<(), (Reason, String)>;

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_made_for_the_cluster_is_deleted_with_its_service() {
+    fn only_what_was_made_for_the_cluster_is_deleted() {
         let found = |labels: Value, owner: Option<&str>| -> ObjectMeta {
             let owner =
                 owner.map(|kind| json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u"}]));
