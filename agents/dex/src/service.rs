@@ -71,7 +71,7 @@ impl Providers {
     /// in clusters that the entry named before.
     ///
     /// # Errors
-    /// When the API server fails. Rights that the spec no longer gives are then taken away nevertheless.
+    /// When the API server fails. If only the record cannot be written, rights that the spec no longer gives are taken away nevertheless.
     async fn bind(
         &self,
         (cluster, entry): (&Cluster, &Auth),

@@ -251,32 +251,33 @@ impl Calls {
         desired: &[K],
         then: Then<'_>,
     ) -> Result<(), Error> {
-        let (present, mut surplus) = self.sorted(selectors, desired).await?;
+        let (mut present, mut surplus) = self.sorted(selectors, desired).await?;
         let mut result = Ok(());
         let mut in_use: Vec<Found> = Vec::new();
         match then {
-            Then::Apply => {
-                for binding in desired {
-                    if !present.iter().any(|found| found.stands_as(binding)) {
-                        result = result.and(self.apply(binding).await);
-                    }
-                }
-            }
             Then::MayDelete if !present.is_empty() => result = Err(Error::MayBeInUse),
-            Then::MayDelete | Then::Keep => {}
+            Then::MayDelete | Then::Keep | Then::Apply => {}
             Then::Delete(there) => {
                 // Listed later than what is deleted: a binding that the same cluster is given meanwhile is not among that.
                 if let Some(there) = there.filter(|_| !present.is_empty()) {
                     let listed = there.list::<K>(selectors.0).await;
                     in_use = listed.map_err(|error| Error::InUse(Box::new(error)))?;
                 }
-                surplus.extend(present);
+                surplus.extend(std::mem::take(&mut present));
             }
         }
         let is_in_use = |found: &Found| in_use.iter().any(|used| used.is_same(found));
         surplus.retain(|found| !is_in_use(found));
         for found in &surplus {
             result = result.and(self.delete::<K>(found).await);
+        }
+        // A right that the spec takes away does not wait for one that it gives.
+        if matches!(then, Then::Apply) {
+            for binding in desired {
+                if !present.iter().any(|found| found.stands_as(binding)) {
+                    result = result.and(self.apply(binding).await);
+                }
+            }
         }
         result?;
         if surplus.is_empty() {
