@@ -11,6 +11,7 @@ use super::{
     error::{Error, refusal},
     kinds::{Child, Kind},
     last_applied::{Unchanged, Written},
+    made_for::Whose,
     node_port_conflicts,
     objects::{Applied, Exposed, Objects, Prepared},
     observed::Observed,
@@ -152,8 +153,8 @@ async fn apply_to(site: &Site, child: &Child, replaced: Option<String>) -> kube:
     Ok(Part { replaced, version })
 }
 
-/// What to do with a `ConfigMap` that exists though the watch has not shown it. One with the labels of ours is shown soon, and the next pass
-/// replaces it as it is shown: `conflict`. Without them it is never shown; that one is replaced if it can be ours.
+/// What to do with a `ConfigMap` that exists though the watch has not shown it as the cluster's. One with the labels of ours that is the cluster's
+/// is shown soon, and the next pass replaces it as it is shown: `conflict`. Another one is never shown; that one is replaced if it can be ours.
 async fn take_unseen(
     site: &Site,
     cluster: (&str, &str),
@@ -169,10 +170,10 @@ async fn take_unseen(
     if let Some(message) = ownership::foreign_child(site.identity, cluster, child.kind(), &found) {
         return Ok(Err(Problem::new(NAME_CONFLICT, message)));
     }
+    let is_own = Whose::by_metadata(&found).is_some_and(|whose| whose.is(cluster));
+    let is_shown = is_own && site.identity.is_labelled(found.labels.as_ref());
     match found.resource_version {
-        Some(version) if !site.identity.is_labelled(found.labels.as_ref()) => {
-            apply_to(site, child, Some(version)).await.map(Ok)
-        }
+        Some(version) if !is_shown => apply_to(site, child, Some(version)).await.map(Ok),
         _ => Err(conflict),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::{SIPCluster, labels};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::ResourceExt;
 
 /// Labels by which an object without an owner is found.
@@ -20,6 +20,35 @@ pub(super) fn trim(on_object: &mut Option<BTreeMap<String, String>>) {
 pub(super) fn cluster(on_object: &BTreeMap<String, String>) -> Option<&str> {
     let label = |key: &str| on_object.get(key).map(String::as_str);
     label(labels::CLUSTER_NAME).filter(|_| label(labels::PART_OF) == Some(labels::PART_OF_SIP))
+}
+
+/// Whose an object is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Whose {
+    /// The cluster's with this uid, which owns it.
+    Owner(String),
+    /// Nobody owns it, and it was made for the cluster of this name in its namespace.
+    MadeFor(String),
+}
+
+impl Whose {
+    /// By its owners and labels; `None` for one that neither tell, such as those of the Airship SIP operator.
+    pub(super) fn by_metadata(object: &ObjectMeta) -> Option<Self> {
+        let mut owners = object.owner_references.iter().flatten();
+        if let Some(owner) = owners.find(|owner| owner.kind == "SIPCluster") {
+            return Some(Self::Owner(owner.uid.clone()));
+        }
+        let made_for = object.labels.as_ref().and_then(cluster);
+        made_for.map(|cluster| Self::MadeFor(cluster.to_owned()))
+    }
+
+    /// Whether it is of the cluster with this uid and name.
+    pub(super) fn is(&self, (uid, name): (&str, &str)) -> bool {
+        match self {
+            Self::Owner(owner) => owner == uid,
+            Self::MadeFor(cluster) => cluster == name,
+        }
+    }
 }
 
 /// Whether a Service is a cluster's: it owns it, or it was made for it and has lost its owner.

@@ -35,8 +35,9 @@ impl<'a> Observed<'a> {
         let namespace = object.namespace().unwrap_or_default();
         let deployments = stores.deployments.within(&namespace);
         let mut observed = Self::among(object, identity, stores.services.state(), &deployments);
-        let uid = object.uid().unwrap_or_default();
-        let left = stores.instances_with_children(identity, &namespace, &uid);
+        let (uid, name) = (object.uid().unwrap_or_default(), object.name_any());
+        let cluster = (&*uid, &*name);
+        let left = stores.instances_with_children(identity, &namespace, cluster);
         observed.names.extend(left);
         observed.take_newer(|name, shown| site.last_applied.newer_service(&namespace, name, shown));
         let suffixes = identity.children.iter();
@@ -44,7 +45,7 @@ impl<'a> Observed<'a> {
         for suffix in suffixes.map(|children| children.suffix) {
             let names = observed.names.iter().map(|name| format!("{name}{suffix}"));
             let versions = names.filter_map(|name| {
-                let version = stores.config_map_version(&namespace, &name)?;
+                let version = stores.config_map_version(&namespace, &name, cluster)?;
                 Some((name, version))
             });
             observed.config_maps.extend(versions);

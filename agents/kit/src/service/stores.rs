@@ -107,22 +107,27 @@ impl Stores {
     }
 
     /// The resource version of a `ConfigMap`, as the watch of the agent's objects shows it.
-    pub(super) fn config_map_version(&self, namespace: &str, name: &str) -> Option<String> {
-        self.versions(namespace, Kind::ConfigMap)?.by_name(name)
+    pub(super) fn config_map_version(
+        &self,
+        namespace: &str,
+        name: &str,
+        cluster: (&str, &str),
+    ) -> Option<String> {
+        self.versions(namespace, Kind::ConfigMap)?.by_name(name, cluster)
     }
 
-    /// The instances of which a cluster owns a child in a namespace, as the watches of the agent's objects show it.
+    /// The instances of which a cluster, by its uid and name, has a child in a namespace, as the watches of the agent's objects show it.
     pub(super) fn instances_with_children(
         &self,
         identity: &Identity,
         namespace: &str,
-        cluster_uid: &str,
+        cluster: (&str, &str),
     ) -> BTreeSet<String> {
         let mut instances = BTreeSet::new();
         for kind in self.versions.keys() {
             let versions = self.versions(namespace, *kind);
-            let owned = versions.map(|versions| versions.owned_by(cluster_uid));
-            let children = owned.unwrap_or_default().into_iter();
+            let own = versions.map(|versions| versions.of_cluster(cluster));
+            let children = own.unwrap_or_default().into_iter();
             let children = children.filter(|(name, instance)| identity.is_child(*kind, name, instance));
             instances.extend(children.map(|(_, instance)| instance));
         }

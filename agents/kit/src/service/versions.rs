@@ -10,6 +10,8 @@ use std::{
 use api::labels;
 use kube::{Resource, ResourceExt as _, runtime::watcher::Event};
 
+use super::made_for::Whose;
+
 /// The versions that a watch of one namespace has shown. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Versions(Arc<Mutex<Known>>);
@@ -21,14 +23,14 @@ type ByName = HashMap<String, Recorded>;
 #[derive(Debug)]
 struct Recorded {
     version: String,
-    owned: Option<Owned>,
+    whose: Option<Whose>,
+    instance: Option<String>,
 }
 
-/// Whose an object is that a `SIPCluster` owns.
-#[derive(Debug)]
-struct Owned {
-    cluster_uid: String,
-    instance: String,
+impl Recorded {
+    fn is_of(&self, cluster: (&str, &str)) -> bool {
+        self.whose.as_ref().is_some_and(|whose| whose.is(cluster))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -53,25 +55,30 @@ impl Versions {
         }
     }
 
-    /// The version of the object with the name of this one; `None` if there is none.
+    /// The version of the object with the name of this one, if it is of the cluster that owns this one. One that another cluster made, or nobody
+    /// knows who, counts as not shown: whoever writes it asks first whose it is.
     pub(super) fn get(&self, object: &impl Resource) -> Option<String> {
-        self.by_name(&object.name_any())
+        let mut owners = object.owner_references().iter();
+        let owner = owners.find(|owner| owner.kind == "SIPCluster")?;
+        self.by_name(&object.name_any(), (&owner.uid, &owner.name))
     }
 
-    /// The version of the object of a name; `None` if there is none.
-    pub(super) fn by_name(&self, name: &str) -> Option<String> {
+    /// The version of the object of a name, if it is of the cluster with this uid and name.
+    pub(super) fn by_name(&self, name: &str, cluster: (&str, &str)) -> Option<String> {
         let known = self.known();
-        known.objects.get(name).map(|recorded| recorded.version.clone())
+        let recorded = known.objects.get(name).filter(|recorded| recorded.is_of(cluster));
+        recorded.map(|recorded| recorded.version.clone())
     }
 
-    /// Names of the objects that a cluster owns, each with that of its instance.
-    pub(super) fn owned_by(&self, cluster_uid: &str) -> Vec<(String, String)> {
+    /// Names of the objects of a cluster, by its uid and name, each with that of its instance.
+    pub(super) fn of_cluster(&self, cluster: (&str, &str)) -> Vec<(String, String)> {
         let known = self.known();
-        let owned = known.objects.iter().filter_map(|(name, recorded)| {
-            let owned = recorded.owned.as_ref()?;
-            (owned.cluster_uid == cluster_uid).then(|| (name.clone(), owned.instance.clone()))
-        });
-        owned.collect()
+        let own = known
+            .objects
+            .iter()
+            .filter(|(_, recorded)| recorded.is_of(cluster));
+        let own = own.filter_map(|(name, recorded)| Some((name.clone(), recorded.instance.clone()?)));
+        own.collect()
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -81,14 +88,12 @@ impl Versions {
 
 fn recorded(object: &impl Resource) -> Option<(String, Recorded)> {
     let version = version(object)?;
-    let mut owners = object.owner_references().iter();
-    let owner = owners.find(|owner| owner.kind == "SIPCluster");
-    let owned = owner.zip(object.labels().get(labels::INSTANCE));
-    let owned = owned.map(|(owner, instance)| Owned {
-        cluster_uid: owner.uid.clone(),
-        instance: instance.clone(),
-    });
-    Some((object.name_any(), Recorded { version, owned }))
+    let recorded = Recorded {
+        version,
+        whose: Whose::by_metadata(object.meta()),
+        instance: object.labels().get(labels::INSTANCE).cloned(),
+    };
+    Some((object.name_any(), recorded))
 }
 
 /// Changes with the desired state of an object: where objects have a generation, neither their status nor their labels and
@@ -108,9 +113,11 @@ mod tests {
     use super::*;
 
     fn config_map(name: &str, generation: Option<i64>, resource_version: &str) -> ConfigMap {
+        let owner = json!([{"apiVersion": "v1", "kind": "SIPCluster", "name": "shop", "uid": "now"}]);
         ConfigMap {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
+                owner_references: serde_json::from_value(owner).unwrap(),
                 generation,
                 resource_version: Some(resource_version.to_owned()),
                 ..ObjectMeta::default()
@@ -137,11 +144,46 @@ mod tests {
         ] {
             versions.observe(&Event::Apply(object));
         }
-        assert_eq!(
-            versions.owned_by("now"),
-            [("lb-keys".to_owned(), "lb".to_owned())]
-        );
-        assert_eq!(versions.owned_by("before"), []);
+        let own = [("lb-keys".to_owned(), "lb".to_owned())];
+        assert_eq!(versions.of_cluster(("now", "shop")), own);
+        assert_eq!(versions.of_cluster(("before", "shop")), []);
+    }
+
+    #[test]
+    fn only_the_version_of_the_clusters_own_object_is_known() {
+        let versions = Versions::default();
+        let own = config_map("lb", None, "");
+        let made = |change: &dyn Fn(&mut ObjectMeta)| {
+            let mut object = config_map("lb", None, "7");
+            change(&mut object.metadata);
+            versions.observe(&Event::Apply(object));
+            let shown = versions.get(&own);
+            assert_eq!(shown, versions.by_name("lb", ("now", "shop")));
+            (shown.is_some(), versions.of_cluster(("now", "shop")).len())
+        };
+        let labelled = |cluster: Option<&str>| {
+            let labels = json!({
+                (labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): cluster, (labels::INSTANCE): "lb",
+            });
+            let mut labels = labels.as_object().unwrap().clone();
+            labels.retain(|_, value| !value.is_null());
+            serde_json::from_value(labels.into()).unwrap()
+        };
+        let orphan = |cluster| {
+            move |object: &mut ObjectMeta| {
+                object.owner_references = None;
+                object.labels = labelled(cluster);
+            }
+        };
+        assert_eq!(made(&|_| {}), (true, 0), "it has no instance");
+        assert_eq!(made(&orphan(Some("shop"))), (true, 1));
+        assert_eq!(made(&orphan(Some("bank"))), (false, 0));
+        assert_eq!(made(&orphan(None)), (false, 0));
+        let of_another = |object: &mut ObjectMeta| {
+            object.labels = labelled(Some("shop"));
+            object.owner_references.as_mut().unwrap()[0].uid = "before".to_owned();
+        };
+        assert_eq!(made(&of_another), (false, 0));
     }
 
     #[test]
