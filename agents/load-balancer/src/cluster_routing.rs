@@ -2,15 +2,17 @@
 //! not known counts as routing.
 //!
 //! Every pod that belongs to the cluster is asked, whichever load balancer it is of: of one that the spec asks for, of one
-//! that it no longer names, and of one whose changes are refused. So is every configuration that a pod may start with, and every Deployment
+//! that it no longer names, and of one whose changes are refused. So is every pod of an instance of the cluster, whatever its label says: the
+//! instance's configuration is what it reads. So is every configuration that a pod may start with, and every Deployment
 //! that starts pods with what the Airship SIP operator made.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use api::{Drained, MemberState, Placement, conditions::ready::PROGRESSING};
+use api::{Drained, MemberState, Placement, conditions::ready::PROGRESSING, labels};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kit::{
@@ -19,7 +21,7 @@ use kit::{
     pages,
     service::{Drain, Observed, Problem, Stores, revision},
 };
-use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 use tokio::time::timeout;
 
 use crate::{
@@ -117,6 +119,22 @@ impl Blocker {
     }
 }
 
+/// Which objects the evidence is about.
+struct Own<'a> {
+    cluster: &'a str,
+    /// Names of its instances.
+    instances: BTreeSet<&'a str>,
+}
+
+impl Own<'_> {
+    /// Whether an object of an instance is among them.
+    fn has(&self, object: &impl ResourceExt) -> bool {
+        let instance = object.labels().get(labels::INSTANCE);
+        belongs_to(object, self.cluster)
+            || instance.is_some_and(|instance| self.instances.contains(instance.as_str()))
+    }
+}
+
 async fn blocker(
     Evidence { client, stores, .. }: Evidence<'_>,
     observed: &Observed<'_>,
@@ -124,9 +142,19 @@ async fn blocker(
     desired: &Desired<'_>,
 ) -> Option<Blocker> {
     let (namespace, name) = (observed.namespace(), observed.object().name_any());
+    let of_spec = desired.configurations.keys().copied();
+    let own_objects = Own {
+        cluster: &name,
+        instances: observed
+            .names()
+            .iter()
+            .map(String::as_str)
+            .chain(of_spec)
+            .collect(),
+    };
     // The watch shows cheaply that it is too early. Only a list that the API server makes now shows that it is time: the watch may
     // be behind, or have shown nothing yet.
-    if let Some(why) = routing_pod(&stores.pods.within(&namespace), &name, desired).await {
+    if let Some(why) = routing_pod(&stores.pods.within(&namespace), &own_objects, desired).await {
         return Some(Blocker::routes(why));
     }
     let own = ListParams::default().labels(&selector());
@@ -134,7 +162,7 @@ async fn blocker(
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
     match pages::metadata(maps, own.clone()).try_collect::<Vec<_>>().await {
         Ok(listed) => {
-            if let Some(why) = configurations::older(&listed, &name, goal) {
+            if let Some(why) = configurations::older(&listed, |map| own_objects.has(map), goal) {
                 return Some(Blocker::routes(why));
             }
         }
@@ -147,12 +175,14 @@ async fn blocker(
         Err(error) => return Some(Blocker::unlisted("Deployments", &error)),
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    let of_cluster = pages::objects(pods, own).try_filter(|pod| future::ready(belongs_to(pod, &name)));
+    let of_cluster = pages::objects(pods, own).try_filter(|pod| future::ready(own_objects.has(pod)));
     let listed = match of_cluster.map_ok(Arc::new).try_collect::<Vec<_>>().await {
         Ok(listed) => listed,
         Err(error) => return Some(Blocker::unlisted("pods", &error)),
     };
-    routing_pod(&listed, &name, desired).await.map(Blocker::routes)
+    routing_pod(&listed, &own_objects, desired)
+        .await
+        .map(Blocker::routes)
 }
 
 /// The value of `status.drained` once no pod routes to the hosts that leave; `None` while none leaves.
@@ -166,8 +196,8 @@ fn goal(held: &Placement) -> Option<Drained> {
 }
 
 /// The first of the cluster's pods that may route to hosts that leave, and why; for people.
-async fn routing_pod(pods: &[Arc<Pod>], cluster: &str, desired: &Desired<'_>) -> Option<String> {
-    let own = pods.iter().filter(|pod| belongs_to(&***pod, cluster));
+async fn routing_pod(pods: &[Arc<Pod>], own: &Own<'_>, desired: &Desired<'_>) -> Option<String> {
+    let own = pods.iter().filter(|pod| own.has(&***pod));
     let mut asked = Vec::new();
     for pod in own {
         match routing(pod, desired) {
@@ -213,6 +243,35 @@ mod tests {
             revision: 7,
         };
         assert_eq!(goal(&held(json!(7))), Some(drained));
+    }
+
+    #[test]
+    fn every_pod_of_an_instance_is_asked() {
+        let own = Own {
+            cluster: "shop",
+            instances: ["lb-a"].into(),
+        };
+        let pod = |cluster: Option<&str>, instance: &str| -> Pod {
+            let labels = json!({(labels::INSTANCE): instance});
+            let mut labels = labels.as_object().unwrap().clone();
+            labels.extend(cluster.map(|cluster| (labels::CLUSTER_NAME.to_owned(), json!(cluster))));
+            serde_json::from_value(json!({"metadata": {"name": "lb", "labels": labels}})).unwrap()
+        };
+        for (cluster, instance, expected) in [
+            (Some("shop"), "lb-a", true),
+            (Some("shop"), "lb-before", true),
+            (Some("bank"), "lb-a", true),
+            (None, "lb-a", true),
+            (Some("bank"), "lb-b", false),
+            (None, "lb-b", false),
+            (None, "loadbalancer-worker-shop", true),
+        ] {
+            assert_eq!(
+                own.has(&pod(cluster, instance)),
+                expected,
+                "{cluster:?} {instance}"
+            );
+        }
     }
 
     #[test]

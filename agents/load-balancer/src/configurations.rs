@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use api::{Drained, Placement, annotations, labels};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kit::{load_balancers::belongs_to, service::revision};
+use kit::service::revision;
 use kube::{ResourceExt as _, core::PartialObjectMeta};
 
 /// What the annotation [`annotations::PLACEMENT`] has for a placement.
@@ -15,10 +15,14 @@ pub(crate) fn position(held: &Placement) -> String {
 
 /// The first configuration of a cluster that may have hosts which are released up to `goal`, for people. One that does not say for which
 /// placement it was rendered may.
-pub(crate) fn older(maps: &[PartialObjectMeta<ConfigMap>], cluster: &str, goal: Drained) -> Option<String> {
+pub(crate) fn older(
+    maps: &[PartialObjectMeta<ConfigMap>],
+    is_own: impl Fn(&PartialObjectMeta<ConfigMap>) -> bool,
+    goal: Drained,
+) -> Option<String> {
     let mut own = maps
         .iter()
-        .filter(|map| belongs_to(*map, cluster) && !map.labels().contains_key(labels::TEMPLATE_CHECK));
+        .filter(|map| is_own(map) && !map.labels().contains_key(labels::TEMPLATE_CHECK));
     let older = own.find(|map| !is_current(map, goal))?;
     let name = older.name_any();
     Some(format!(
@@ -39,6 +43,7 @@ fn is_current(map: &PartialObjectMeta<ConfigMap>, goal: Drained) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use kit::load_balancers::belongs_to;
     use serde_json::{Value, json};
 
     use super::*;
@@ -80,7 +85,8 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(older(&[map], "shop", goal).is_some(), is_older, "{what}");
+            let is_own = |map: &PartialObjectMeta<ConfigMap>| belongs_to(map, "shop");
+            assert_eq!(older(&[map], is_own, goal).is_some(), is_older, "{what}");
         }
     }
 
