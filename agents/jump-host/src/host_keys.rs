@@ -58,8 +58,8 @@ impl Keeper {
         let namespace = instance.cluster().namespace();
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let found = read(&secrets, instance.name()).await?;
-        let uid = instance.cluster().uid();
-        if let Some(message) = found.as_ref().and_then(|secret| foreign(secret, uid)) {
+        let cluster = (instance.cluster().uid(), instance.cluster().name());
+        if let Some(message) = found.as_ref().and_then(|secret| foreign(secret, cluster)) {
             return Err(Error::Refused(Problem::new(NAME_CONFLICT, message)));
         }
         let stands = found
@@ -200,17 +200,30 @@ struct Missing {
     removed: serde_json::Map<String, Value>,
 }
 
-/// Whom a Secret belongs to that cannot be ours; `None` if it can.
-fn foreign(secret: &Secret, uid: &str) -> Option<String> {
-    let owner = secret
-        .owner_references()
-        .iter()
-        .find(|owner| owner.uid != uid && (owner.kind == "SIPCluster" || owner.controller == Some(true)))?;
-    let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
-    Some(format!(
-        "Secret {namespace}/{name} belongs to {} {}",
-        owner.kind, owner.name
-    ))
+/// Whom a Secret belongs to that cannot be of the cluster with this uid and name; `None` if it can. One without an owner is the cluster's for
+/// which it was made: pods of that may still run, with its host key.
+fn foreign(secret: &Secret, (uid, cluster): (&str, &str)) -> Option<String> {
+    let described = || {
+        let namespace = secret.namespace().unwrap_or_default();
+        format!("Secret {namespace}/{}", secret.name_any())
+    };
+    let mut owners = secret.owner_references().iter();
+    let is_other = |owner: &&OwnerReference| {
+        owner.uid != uid && (owner.kind == "SIPCluster" || owner.controller == Some(true))
+    };
+    if let Some(owner) = owners.find(is_other) {
+        return Some(format!(
+            "{} belongs to {} {}",
+            described(),
+            owner.kind,
+            owner.name
+        ));
+    }
+    if secret.owner_references().iter().any(|owner| owner.uid == uid) {
+        return None;
+    }
+    let made_for = kit::service::made_for(secret.labels()).filter(|made_for| *made_for != cluster)?;
+    Some(format!("{} was made for SIPCluster {made_for}", described()))
 }
 
 /// What is to be changed in a Secret; `None` if it is as it should be.
@@ -227,7 +240,7 @@ fn needs(secret: &Secret, instance: &Instance<'_>) -> Option<Missing> {
         .collect();
     let host_key = !secret.data.iter().flatten().any(|(name, _)| is_host_key(name));
     let labelled = instance
-        .labels()
+        .pod_labels()
         .iter()
         .all(|(label, value)| secret.labels().get(label) == Some(value));
     (host_key || !removed.is_empty() || !owned || !labelled).then_some(Missing { host_key, removed })
@@ -320,11 +333,23 @@ mod tests {
             (owner("ConfigMap", "theirs", false), None),
             (owner("SIPCluster", "ours", true), None),
         ] {
-            let found = foreign(&secret(json!({"ownerReferences": [owner]})), "ours");
+            let found = foreign(&secret(json!({"ownerReferences": [owner]})), ("ours", "orders"));
             let expected = expected.map(|owner| format!("Secret shop/jumphost-orders belongs to {owner}"));
             assert_eq!(found, expected);
         }
-        assert_eq!(foreign(&secret(json!({})), "ours"), None);
+        assert_eq!(foreign(&secret(json!({})), ("ours", "orders")), None);
+        let labelled = |cluster: &str, owners: &Value| {
+            let labels = json!({(labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): cluster});
+            foreign(
+                &secret(json!({"labels": labels, "ownerReferences": owners})),
+                ("ours", "orders"),
+            )
+        };
+        let ours = json!([owner("SIPCluster", "ours", true)]);
+        assert_eq!(labelled("orders", &json!([])), None);
+        assert_eq!(labelled("bank", &ours), None);
+        let expected = "Secret shop/jumphost-orders was made for SIPCluster bank".to_owned();
+        assert_eq!(labelled("bank", &json!([])), Some(expected));
     }
 
     #[test]

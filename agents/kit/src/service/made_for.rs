@@ -16,8 +16,9 @@ pub(super) fn trim(on_object: &mut Option<BTreeMap<String, String>>) {
     }
 }
 
-/// The name of the cluster.
-pub(super) fn cluster(on_object: &BTreeMap<String, String>) -> Option<&str> {
+/// The name of the cluster for which an object with these labels was made; `None` if they do not tell.
+#[must_use]
+pub fn cluster(on_object: &BTreeMap<String, String>) -> Option<&str> {
     let label = |key: &str| on_object.get(key).map(String::as_str);
     label(labels::CLUSTER_NAME).filter(|_| label(labels::PART_OF) == Some(labels::PART_OF_SIP))
 }
