@@ -148,7 +148,7 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::NameConflict,
-        "An object with the name of one of the agent's objects has another owner.",
+        "An object with the name of one of the agent's objects has another owner, or a pod of another SIPCluster still runs under that name; the message states which.",
     ),
     stalls(
         Reason::OverrideNotAllowed,
@@ -231,7 +231,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::NameConflict,
-        "An object with the name of one of the agent's objects has another owner.",
+        "An object with the name of one of the agent's objects has another owner, or a pod of another SIPCluster still runs under that name; the message states which.",
     ),
     stalls(
         Reason::OverrideNotAllowed,
@@ -360,7 +360,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::NameConflict,
-        "An object with the name of one of the agent's objects has another owner.",
+        "An object with the name of one of the agent's objects has another owner, or a pod of another SIPCluster still runs under that name; the message states which.",
     ),
     stalls(
         Reason::OverrideNotAllowed,

@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 
 use super::{
+    claims::{self, Claim},
     error::{Error, refusal},
     kinds::{Child, Kind},
     last_applied::{Unchanged, Written},
@@ -15,7 +16,7 @@ use super::{
     node_port_conflicts,
     objects::{Applied, Exposed, Objects, Prepared},
     observed::Observed,
-    ownership::{self, Claim},
+    ownership,
     problem::{NAME_CONFLICT, Problem},
     pruning::{self, Unowned},
     readiness,
@@ -52,7 +53,7 @@ async fn apply_exposure(
         return Ok(Err(problem));
     }
     let known = site.stores.service(objects);
-    let service = match ownership::apply(site, object, rendered, known.as_deref()).await? {
+    let service = match claims::apply(site, object, rendered, known.as_deref()).await? {
         Claim::Ours(service) => {
             site.last_applied.answered(&service);
             *service

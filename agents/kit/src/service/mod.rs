@@ -16,7 +16,7 @@
 //! | `watches`, `stores`, `versions`, `shown_services` | what is watched, and what is kept of it |
 //! | `tenants`, `tenant_kinds`, `tenant_watches`, `by_namespace` | what is watched in the namespaces with clusters only |
 //! | `observed`, `members`, `last_members`, `existing_ports` | a cluster as it was observed |
-//! | `ownership`, `made_for`, `node_port_conflicts`, `network_attachments`, `overrides` | what must not be applied |
+//! | `ownership`, `made_for`, `vacancy`, `claims`, `node_port_conflicts`, `network_attachments`, `overrides` | what must not be applied |
 //! | `apply`, `last_applied`, `port_cycles`, `pruning`, `ownerless` | what is written to the API server |
 //! | `pods`, `readiness` | whether pods work |
 //! | `outcome`, `endpoints`, `report`, `remarks`, `status` | what is reported |
@@ -29,6 +29,7 @@
 
 mod apply;
 mod by_namespace;
+mod claims;
 mod context;
 pub mod controller;
 mod definition;
@@ -70,6 +71,7 @@ mod stores;
 mod tenant_kinds;
 mod tenant_watches;
 mod tenants;
+mod vacancy;
 mod versions;
 mod watches;
 mod without_scheduler;

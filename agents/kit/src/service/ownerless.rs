@@ -23,6 +23,8 @@ use crate::apply;
 
 /// Longest pause between two comparisons of the site's Services with its clusters.
 const PAUSE: Duration = Duration::from_secs(30);
+/// When a deletion that failed is tried again, unless that is longer than instances last.
+const RETRY: Duration = Duration::from_mins(5);
 /// How often an object that changes meanwhile is deleted as it is then.
 const TRIES: usize = 3;
 
@@ -32,21 +34,34 @@ struct Instance {
     namespace: String,
     name: String,
     cluster: String,
+    /// Of its Service: that of a restored one differs.
+    uid: Option<String>,
 }
 
-/// Since when each was found without its cluster.
+/// When each that was found without its cluster is deleted.
 #[derive(Debug, Default)]
 struct Found(BTreeMap<Instance, Instant>);
 
 impl Found {
-    /// Those that have been found for so long. The time of each begins again, so that a deletion that fails is not repeated at once.
+    /// Those that have been found for so long. A deletion that fails is tried again later.
     fn due(&mut self, found: &BTreeSet<Instance>, now: Instant, lasting: Duration) -> Vec<Instance> {
         self.0.retain(|instance, _| found.contains(instance));
         let mut due = Vec::new();
         for instance in found {
-            let since = self.0.entry(instance.clone()).or_insert(now);
-            if now.saturating_duration_since(*since) >= lasting {
-                *since = now;
+            let at = self.0.entry(instance.clone()).or_insert_with(|| {
+                let Instance { namespace, name, cluster, uid: _ } = instance;
+                let seconds = lasting.as_secs();
+                tracing::info!(
+                    namespace,
+                    name,
+                    cluster,
+                    seconds,
+                    "a deleted SIPCluster has left this; it is deleted after that time, unless the SIPCluster is made again"
+                );
+                now + lasting
+            });
+            if now >= *at {
+                *at = now + lasting.min(RETRY);
                 due.push(instance.clone());
             }
         }
@@ -76,6 +91,7 @@ pub(super) async fn delete_all(
                 namespace,
                 name,
                 cluster,
+                uid: _,
             } = &instance;
             match delete(site, &instance).await {
                 Ok(true) => tracing::info!(
@@ -115,6 +131,7 @@ fn ownerless<'a>(
             namespace,
             name,
             cluster: cluster.to_owned(),
+            uid: service.uid(),
         })
     };
     services.filter_map(instance).collect()
@@ -142,6 +159,7 @@ async fn delete_unowned(site: &Site, instance: &Instance, kind: Kind, suffix: &s
         namespace,
         name,
         cluster,
+        uid: _,
     } = instance;
     let name = format!("{name}{suffix}");
     let mut tries = 0..TRIES;
@@ -207,23 +225,32 @@ mod tests {
 
     #[test]
     fn only_what_stays_so_long_enough_is_due() {
-        let instance = |name: &str| Instance {
+        let of = |name: &str, uid: &str| Instance {
             namespace: "tenant".to_owned(),
             name: name.to_owned(),
             cluster: "gone".to_owned(),
+            uid: Some(uid.to_owned()),
         };
+        let instance = |name: &str| of(name, "u");
         let (both, one) = ([instance("a"), instance("b")].into(), [instance("a")].into());
-        let (begun, lasting) = (Instant::now(), Duration::from_mins(10));
+        let (begun, lasting) = (Instant::now(), Duration::from_mins(20));
         let mut found = Found::default();
         assert_eq!(found.due(&both, begun, lasting), []);
         assert_eq!(found.due(&one, begun + lasting / 2, lasting), []);
         // The other one was owned meanwhile.
-        assert_eq!(found.due(&both, begun + lasting, lasting), [instance("a")]);
-        assert_eq!(found.due(&both, begun + lasting * 3 / 2, lasting), []);
+        let at = begun + lasting;
+        assert_eq!(found.due(&both, at, lasting), [instance("a")]);
+        // Its deletion has failed.
+        assert_eq!(found.due(&both, at + RETRY / 2, lasting), []);
+        assert_eq!(found.due(&both, at + RETRY, lasting), [instance("a")]);
         assert_eq!(
-            found.due(&both, begun + lasting * 2, lasting),
+            found.due(&both, at + lasting, lasting),
             [instance("a"), instance("b")]
         );
+        // Another one of that name was restored.
+        let restored = [of("a", "v")].into();
+        assert_eq!(found.due(&restored, at + lasting * 2, lasting), []);
+        assert_eq!(found.due(&restored, at + lasting * 3, lasting), [of("a", "v")]);
     }
 
     #[test]

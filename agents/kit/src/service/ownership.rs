@@ -14,107 +14,10 @@ use super::{
     problem::{NAME_CONFLICT, Problem},
     site::Site,
 };
-use crate::{
-    apply::{self, Object},
-    takeover,
-};
+use crate::{apply::Object, takeover};
 
 /// The field manager of the Airship SIP operator, which wrote by updates.
 pub const SIP: &str = "manager";
-
-/// The result of applying a Service.
-#[derive(Debug)]
-pub(super) enum Claim {
-    /// It is ours, and as it is now.
-    Ours(Box<Service>),
-    /// Somebody else owns it, and it was not touched; for people.
-    Foreign(String),
-    /// The API server refuses it, in its words.
-    Refused(String),
-}
-
-/// Applies a Service, or creates it if none of its name exists; the existing one has to be ours or SIP's. `known`: the one that a watch has
-/// shown last.
-///
-/// This mostly saves a read: a Service that is known to be ours is applied on the condition that it is still the same object, and
-/// one that no watch has shown is created, so that another's is never taken over.
-pub(super) async fn apply(
-    site: &Site,
-    object: &SIPCluster,
-    service: &Service,
-    known: Option<&Service>,
-) -> Result<Claim, Error> {
-    let ours = known.filter(|known| is_owned_by(known, &object.uid().unwrap_or_default()));
-    let first = match (known, ours) {
-        (_, Some(ours)) => {
-            let mut same = service.clone();
-            same.metadata.uid = ours.uid();
-            Some(update(site, &same).await)
-        }
-        (None, None) => Some(create(site, service).await),
-        (Some(_), None) => None,
-    };
-    let refused = match first {
-        Some(Err(error)) if apply::code(&error) == Some(409) => None,
-        // Node ports of one that exists already are taken, by itself.
-        Some(Err(error)) if known.is_none() && apply::is_refusal(&error) => Some(error),
-        Some(applied) => return claim(applied),
-        None => None,
-    };
-    let name = service.name_any();
-    if let Some(message) = foreign(site, object, &name).await? {
-        return Ok(Claim::Foreign(message));
-    }
-    let namespace = object.namespace().unwrap_or_default();
-    let services = Api::<Service>::namespaced(site.client.clone(), &namespace);
-    let found = services.get_metadata_opt(&name).await;
-    let found = found.map_err(Error::kubernetes("read the Service"))?;
-    claim(match (found, refused) {
-        (Some(found), _) => {
-            take_over::<Service>(site, &namespace, &found.metadata).await?;
-            update(site, service).await
-        }
-        (None, Some(refused)) => Err(refused),
-        (None, None) => create(site, service).await,
-    })
-}
-
-/// Creates a Service. It is not created by an apply: an API server keeps the node ports of one that is aborted for ten minutes (the agent
-/// is killed, the connection ends), and refuses them to the next try. What it creates counts as applied.
-async fn create(site: &Site, service: &Service) -> kube::Result<Service> {
-    let mut created = apply::create(&site.client, site.identity.manager, service).await?;
-    if let Some(metadata) = settle(site, &created).await? {
-        created.metadata.resource_version = metadata.resource_version;
-    }
-    Ok(created)
-}
-
-/// Applies a Service that exists.
-async fn update(site: &Site, service: &Service) -> kube::Result<Service> {
-    let apply = async || apply::apply(&site.client, site.identity.manager, service).await;
-    let applied = apply().await?;
-    match settle(site, &applied).await? {
-        // Its creation ended half-way: now fields of it that are not asked for any more can go.
-        Some(_) => apply().await,
-        None => Ok(applied),
-    }
-}
-
-/// Makes the fields of a Service that were set when it was created fields that were applied. `None` when they are.
-async fn settle(site: &Site, service: &Service) -> kube::Result<Option<ObjectMeta>> {
-    let namespace = service.namespace().unwrap_or_default();
-    let services = Api::<Service>::namespaced(site.client.clone(), &namespace);
-    let manager = site.identity.manager;
-    takeover::take_over(&services, &service.metadata, manager.0, manager).await
-}
-
-fn claim(applied: kube::Result<Service>) -> Result<Claim, Error> {
-    match applied {
-        Ok(service) => Ok(Claim::Ours(Box::new(service))),
-        Err(error) if apply::is_refusal(&error) => Ok(Claim::Refused(apply::reason(&error))),
-        Err(error) => Err(Error::kubernetes("apply the Service")(error)),
-    }
-}
 
 /// The fields that SIP wrote to an object of this name become ours, so that those that we do not ask for are removed: a node selector
 /// that no node of the site matches any more, an init container, mounts of single files.
@@ -128,13 +31,6 @@ pub(super) async fn take_over<K: Object>(
     taken
         .map(drop)
         .map_err(Error::kubernetes("take over what Airship SIP made"))
-}
-
-fn is_owned_by(service: &Service, uid: &str) -> bool {
-    service
-        .owner_references()
-        .iter()
-        .any(|owner| owner.kind == "SIPCluster" && owner.uid == uid)
 }
 
 /// Why the objects of a name cannot be ours; `None` when they can. The Service stands for all objects of its instance, which are
@@ -172,7 +68,10 @@ pub fn foreign_owner(
     {
         Some(owner) if owner.uid == uid => None,
         Some(owner) => Some(format!("{name} belongs to SIPCluster {}", owner.name)),
-        None if is_part_of_sip(existing.labels()) => made_for_another(existing.labels(), cluster, &name),
+        None if is_part_of_sip(existing.labels()) => {
+            let is_sip_name = identity.is_sip_name(&existing.name_any(), cluster);
+            made_for_another(existing.labels(), cluster, is_sip_name, &name)
+        }
         None if selector.is_some_and(is_part_of_sip) => (!identity
             .is_sip_name(&existing.name_any(), cluster))
         .then(|| format!("{name} was made by Airship SIP for another SIPCluster")),
@@ -218,21 +117,30 @@ pub(super) fn foreign_child(
         let other = format!("{} belongs to SIPCluster {}", described(), first.name);
         return clusters.all(|owner| owner.uid != uid).then_some(other);
     }
-    if let Some(other) = found
-        .labels
-        .as_ref()
-        .and_then(|labels| made_for_another(labels, cluster, &described()))
-    {
-        return Some(other);
+    let is_sip_name = identity.is_sip_name(name, cluster);
+    match found.labels.as_ref().filter(|labels| is_part_of_sip(labels)) {
+        Some(on_object) => made_for_another(on_object, cluster, is_sip_name, &described()),
+        None => (!is_sip_name).then(|| format!("{} was not made for a SIPCluster", described())),
     }
-    let is_sip = found.labels.as_ref().is_some_and(is_part_of_sip) || identity.is_sip_name(name, cluster);
-    (!is_sip).then(|| format!("{} was not made for a SIPCluster", described()))
 }
 
-/// Two clusters may give one name to their objects: one that has lost its owner stays its cluster's, of which pods may still run.
-fn made_for_another(labels: &BTreeMap<String, String>, cluster: &str, described: &str) -> Option<String> {
-    let named = made_for::cluster(labels).filter(|named| *named != cluster)?;
-    Some(format!("{described} was made for SIPCluster {named}"))
+/// Two clusters may give one name to their objects: one that has lost its owner stays its cluster's, of which pods may still run. One whose
+/// labels name no cluster is this cluster's only if SIP made it, or an agent that gave it the name that SIP would have given.
+fn made_for_another(
+    on_object: &BTreeMap<String, String>,
+    cluster: &str,
+    is_sip_name: bool,
+    described: &str,
+) -> Option<String> {
+    match made_for::cluster(on_object) {
+        Some(named) => (named != cluster).then(|| format!("{described} was made for SIPCluster {named}")),
+        None => (!is_sip_name).then(|| {
+            format!(
+                "{described} has no owner, and no label {} that names its SIPCluster",
+                labels::CLUSTER_NAME
+            )
+        }),
+    }
 }
 
 fn is_part_of_sip(on_object: &BTreeMap<String, String>) -> bool {
@@ -243,6 +151,7 @@ fn is_part_of_sip(on_object: &BTreeMap<String, String>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::apply::Manager;
     use k8s_openapi::api::core::v1::ServiceSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use kube::core::ObjectMeta;
@@ -288,7 +197,7 @@ mod tests {
     }
 
     const IDENTITY: Identity = Identity {
-        manager: apply::Manager("agent"),
+        manager: Manager("agent"),
         condition: api::conditions::JUMP_HOST_READY,
         component: "jumphost",
         name_prefixes: &["jumphost-"],
@@ -307,7 +216,13 @@ mod tests {
         };
         for (found, expected) in [
             (found("jumphost-shop-1", service(Some("ours"), None)), None),
-            (found("jumphost-shop-1", service(None, Some("sip"))), None),
+            (found("jumphost-shop", service(None, Some("sip"))), None),
+            (
+                found("jumphost-shop-1", service(None, Some("sip"))),
+                Some(
+                    "Secret ns/jumphost-shop-1 has no owner, and no label sip.airshipit.org/cluster-name that names its SIPCluster",
+                ),
+            ),
             (found("jumphost-shop-1", without_owner("shop")), None),
             (
                 found("jumphost-shop", without_owner("bank")),
@@ -333,7 +248,12 @@ mod tests {
     fn only_our_objects_and_those_of_sip_are_taken() {
         for (existing, expected) in [
             (service(Some("ours"), None), None),
-            (service(None, Some("sip")), None),
+            (
+                service(None, Some("sip")),
+                Some(
+                    "Service ns/lb has no owner, and no label sip.airshipit.org/cluster-name that names its SIPCluster",
+                ),
+            ),
             (without_owner("shop"), None),
             (
                 without_owner("bank"),

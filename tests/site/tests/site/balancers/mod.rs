@@ -7,6 +7,7 @@ mod exposure;
 mod former;
 mod frozen;
 mod networks;
+mod others_names;
 mod pods;
 mod pods_to_come;
 mod ports;
