@@ -1,6 +1,7 @@
 //! Whether providers answer as their issuers, directories take the account that searches, and tenants' API servers have the bindings of
 //! groups. Each is checked for itself, beside the reconciles and the other checks: one that does not answer delays none.
 
+mod checked;
 mod key;
 mod places;
 mod refusals;
@@ -9,7 +10,7 @@ mod target;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -24,11 +25,14 @@ use kit::{message::readable, service::WAITING_RESYNC, tenant::destinations::Dest
 use kube::runtime::reflector::ObjectRef;
 use tokio::{
     sync::Notify,
-    task::{Id, JoinSet},
+    task::{AbortHandle, Id, JoinSet},
     time,
 };
 
-use self::places::Places;
+use self::{
+    checked::{Checked, Proposed, Providers, retain_of_cluster},
+    places::Places,
+};
 pub use self::{
     key::Key,
     refusals::Refusals,
@@ -36,6 +40,7 @@ pub use self::{
 };
 use crate::{
     own_keys::OwnKeys,
+    tenant::stored::Secrets,
     tenants::{Former, Tenants},
 };
 
@@ -71,95 +76,6 @@ pub type Asker = (ObjectRef<SIPCluster>, i64);
 
 /// Longest text of what a check has found, in bytes: some faults of TLS quote all of a certificate.
 const LONGEST: usize = 1024;
-
-/// Removes entries of one cluster other than these. Those of other clusters are not visited: this is done in each pass.
-fn retain_of_cluster<T>(
-    known: &mut BTreeMap<Key, T>,
-    (namespace, uid): (&str, &str),
-    stays: impl Fn(&Key) -> bool,
-) {
-    let first = Key {
-        namespace: namespace.to_owned(),
-        uid: uid.to_owned(),
-        name: String::new(),
-        former: None,
-    };
-    let of_cluster = known.range(first..).map(|(key, _)| key);
-    let of_cluster = of_cluster.take_while(|key| key.namespace == namespace && key.uid == uid);
-    let others: Vec<_> = of_cluster.filter(|key| !stays(key)).cloned().collect();
-    for key in others {
-        known.remove(&key);
-    }
-}
-
-/// What a pass would have checked, once the provider is applied.
-struct Proposed {
-    asker: Asker,
-    target: Arc<Target>,
-    at: Instant,
-}
-
-/// A provider, and what the last check of it has found.
-struct Checked {
-    asker: Asker,
-    target: Arc<Target>,
-    /// The generation of the spec that its provider was applied for last.
-    applied: Option<i64>,
-    found: Option<Found>,
-    /// How many checks in a row have found no fault.
-    sound: u32,
-    /// Which directories have refused their account, and when they are asked again.
-    refusals: Arc<Refusals>,
-    /// When a pass named it last.
-    named: Instant,
-    /// When it is checked next.
-    due: Instant,
-}
-
-#[derive(Default)]
-struct Providers {
-    proposed: BTreeMap<Key, Proposed>,
-    checked: BTreeMap<Key, Checked>,
-}
-
-impl Providers {
-    /// From now on this is checked, at once if it is not what was checked before; returns whether it is not. `applied`: its provider is
-    /// that of the asker's spec.
-    fn check(&mut self, key: Key, asker: Asker, target: Arc<Target>, applied: bool) -> bool {
-        let now = Instant::now();
-        let before = self.checked.remove(&key);
-        let same = before.as_ref().is_some_and(|before| before.target == target);
-        let refusals = before.as_ref().map(|before| Arc::clone(&before.refusals));
-        let refusals = refusals.unwrap_or_default();
-        refusals.keep(target.binds());
-        // What was found of the issuer stays until the next result, so that a renewed certificate is no outage. It says nothing of what
-        // another spec asks for: neither of its provider nor of its bindings.
-        let generation = asker.1;
-        let was_applied = before.as_ref().and_then(|before| before.applied);
-        let kept = before.filter(|before| {
-            let of_this_spec = before.asker.1 == generation && (!applied || was_applied == Some(generation));
-            let begins = target.tenant.as_ref();
-            let begins = begins.is_some_and(|tenant| tenant.begins_after(before.target.tenant.as_ref()));
-            !begins
-                && before.target.issuer() == target.issuer()
-                && (same || of_this_spec && key.former.is_none())
-        });
-        let due = kept.as_ref().filter(|_| same).map_or(now, |before| before.due);
-        let sound = kept.as_ref().map_or(0, |before| before.sound);
-        let checked = Checked {
-            asker,
-            target,
-            applied: if applied { Some(generation) } else { was_applied },
-            found: kept.and_then(|before| before.found),
-            sound,
-            refusals,
-            named: now,
-            due,
-        };
-        self.checked.insert(key, checked);
-        !same
-    }
-}
 
 /// What is known of all providers. Cheap to clone.
 #[derive(Clone, Default)]
@@ -283,7 +199,7 @@ impl Checks {
     }
 
     /// Checks all without end, and triggers a pass over a cluster as soon as something has changed. Ends with the receiver.
-    /// `own_keys`: those of the providers; `destinations`: where it may connect to.
+    /// `own_keys`: those of the providers; `secrets`: where former kubeconfigs are read; `destinations`: where it may connect to.
     ///
     /// # Errors
     /// None.
@@ -291,11 +207,13 @@ impl Checks {
         self,
         triggers: mpsc::Sender<ObjectRef<SIPCluster>>,
         own_keys: Arc<OwnKeys>,
+        secrets: Secrets,
         destinations: Arc<Destinations>,
     ) -> Result<(), Infallible> {
         let check = |target: Arc<Target>, refusals: Arc<Refusals>| {
             let (own_keys, destinations) = (Arc::clone(&own_keys), Arc::clone(&destinations));
-            async move { check(&target, &refusals, &own_keys, &destinations).await }
+            let secrets = secrets.clone();
+            async move { check(&target, &refusals, &own_keys, &secrets, &destinations).await }
         };
         self.run_by(triggers, check).await
     }
@@ -310,8 +228,13 @@ impl Checks {
         Checking: Future<Output = Found> + Send + 'static,
     {
         let mut tasks: JoinSet<Found> = JoinSet::new();
+        let mut handles: HashMap<Id, AbortHandle> = HashMap::new();
         let mut running = Running::new();
         loop {
+            for id in self.outdated(&running) {
+                // A right that the spec takes away does not wait for a former cluster that hangs.
+                handles.get(&id).inspect(|task| task.abort());
+            }
             for (key, target) in self.due(Instant::now(), &running) {
                 let checking = check(Arc::clone(&target), self.refusals(&key));
                 let checking = time::timeout(CHECK, checking);
@@ -322,10 +245,16 @@ impl Checks {
                     })
                 });
                 running.insert(task.id(), (key, target));
+                handles.insert(task.id(), task);
             }
             let (id, found) = tokio::select! {
                 Some(done) = tasks.join_next_with_id() => match done {
                     Ok(done) => done,
+                    Err(error) if error.is_cancelled() => {
+                        handles.remove(&error.id());
+                        running.remove(&error.id());
+                        continue;
+                    }
                     Err(error) => {
                         tracing::error!(%error, "the check of an identity provider failed");
                         (error.id(), Err((ISSUER_UNREACHABLE, "the check failed in the agent".to_owned())))
@@ -334,6 +263,7 @@ impl Checks {
                 () = time::sleep(PACE) => continue,
                 () = self.changed.notified() => continue,
             };
+            handles.remove(&id);
             let Some((key, target)) = running.remove(&id) else {
                 continue;
             };
@@ -346,6 +276,15 @@ impl Checks {
         }
     }
 
+    /// Checks of former clusters that delete what an earlier spec did not have.
+    fn outdated(&self, running: &Running) -> Vec<Id> {
+        let providers = self.providers();
+        let outdated = running
+            .iter()
+            .filter(|(_, running)| providers.is_outdated(running));
+        outdated.map(|(id, _)| *id).collect()
+    }
+
     /// The providers whose check can begin now: first those of namespaces, and in a namespace of clusters, with the fewest checks under way,
     /// and of these those that wait longest. So checks that hang delay those of other tenants by no more than one check.
     fn due(&self, now: Instant, running: &Running) -> Vec<(Key, Arc<Target>)> {
@@ -356,12 +295,7 @@ impl Checks {
         let under_way: BTreeSet<&Key> = running.values().map(|(key, _)| key).collect();
         // Of one entry, a check that applies bindings and one that deletes them do not overlap: neither the check of a provider and those of its
         // former clusters, nor one of a former cluster that deletes what an earlier spec did not have and that of its provider.
-        let is_known = |key: &Key, target: &Arc<Target>| {
-            let checked = providers.checked.get(key);
-            checked.is_some_and(|checked| checked.target == *target)
-        };
-        let ended = running.values();
-        let ended = ended.filter(|(key, target)| key.former.is_some() && !is_known(key, target));
+        let ended = running.values().filter(|running| providers.is_outdated(running));
         let ended: BTreeSet<Key> = ended.map(|(key, _)| key.provider()).collect();
         let waits = |key: &Key| {
             !under_way.contains(key) && !under_way.contains(&key.provider()) && !ended.contains(key)
@@ -371,17 +305,21 @@ impl Checks {
         let mut due: Vec<_> = due.collect();
         let mut places = Places::default();
         for (key, _) in running.values() {
-            places.take(key);
+            places.take(key, providers.checked.get(key).is_some_and(Checked::fails));
         }
         let mut chosen = Vec::new();
         for _ in running.len()..AT_ONCE {
-            let free = due.iter().enumerate().filter(|(_, (key, _))| places.has_for(key));
-            // Of one cluster, former ones come last: a right that an entry takes away does not wait for them.
-            let next =
-                free.min_by_key(|(_, (key, checked))| (places.taken(key), key.former.is_some(), checked.due));
+            let free = due.iter().enumerate();
+            let free = free.filter(|(_, (key, checked))| places.has_for(key, checked.fails()));
+            // A right that an entry takes away does not wait for former clusters that are due at the same time; nor do these wait for ever.
+            let since = |key: &Key, checked: &Checked| match key.former {
+                Some(_) => checked.due + PAUSE,
+                None => checked.due,
+            };
+            let next = free.min_by_key(|(_, (key, checked))| (places.taken(key), since(key, checked)));
             let Some((index, _)) = next else { break };
             let (key, checked) = due.swap_remove(index);
-            places.take(key);
+            places.take(key, checked.fails());
             chosen.push((key.clone(), Arc::clone(&checked.target)));
         }
         chosen

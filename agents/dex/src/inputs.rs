@@ -21,6 +21,7 @@ use render::dex::{MAX_VALUE, Secrets};
 use crate::{
     certificates::{Given, Pair, has_certificate, only_certificates},
     identity::IDENTITY,
+    kubeconfigs::Server,
 };
 
 /// Types of Secrets that an entry can name.
@@ -35,8 +36,8 @@ const MAX_VALUES: usize = 256 * 1024;
 /// Secrets of one namespace that are read at once. Each may have a MiB, and an entry names dozens.
 pub(crate) const READ_AT_ONCE: usize = 1;
 
-/// A kubeconfig, and where its API server is.
-pub(crate) type Kubeconfig = (Vec<u8>, String);
+/// A kubeconfig, and its API server.
+pub(crate) type Kubeconfig = (Vec<u8>, Server);
 
 /// The Secrets of one namespace.
 pub(crate) struct Inputs<'a> {
@@ -110,7 +111,7 @@ impl<'a> Inputs<'a> {
                     let why = format!("must have a kubeconfig of at most {LONGEST_KUBECONFIG} bytes");
                     problem(KUBECONFIG_INVALID, &why)
                 }
-                Some(bytes) => match tenant::server(&bytes) {
+                Some(bytes) => match server(&bytes) {
                     Ok(server) => Ok((bytes, server)),
                     Err(error) => problem(KUBECONFIG_INVALID, &format!("cannot be used: {error}")),
                 },
@@ -205,6 +206,14 @@ impl<'a> Inputs<'a> {
         let secret = secret.map_err(Error::kubernetes("read a Secret"))?;
         Ok(secret.map(keep))
     }
+}
+
+/// The API server of a kubeconfig.
+fn server(kubeconfig: &[u8]) -> Result<Server, tenant::Error> {
+    Ok(Server {
+        place: tenant::server(kubeconfig)?,
+        digest: Some(tenant::digest(kubeconfig)?),
+    })
 }
 
 /// The CA in a Secret.

@@ -27,6 +27,7 @@ use crate::{
     identity::{IDENTITY, MANAGER},
     inputs::refused,
     key_secret::{self, Keys},
+    kubeconfigs::Kubeconfigs,
 };
 
 /// Most bytes of what is kept: two private keys, and certificates that fit into the status.
@@ -50,19 +51,13 @@ impl<'a> KeptSecret<'a> {
         places: &OfNamespaces,
         (cluster, entry): (&'a Cluster, &'a Auth),
     ) -> Result<Self, Error> {
-        let name = entry.service().object_name();
         let kept = Self {
             client: client.clone(),
             cluster,
             entry,
             found: None,
         };
-        let _place = places.place(cluster.namespace()).await;
-        let found = kept
-            .secrets()
-            .get_opt(&format!("{name}{}", key_secret::SUFFIX))
-            .await;
-        let found = found.map_err(Error::kubernetes("read what is kept of a provider"))?;
+        let found = kept.find(places).await?;
         match &found {
             Some(secret) => {
                 kept.own(secret)?;
@@ -71,6 +66,36 @@ impl<'a> KeptSecret<'a> {
             None => kept.may_make().await?,
         }
         Ok(Self { found, ..kept })
+    }
+
+    /// The kubeconfigs that are recorded, also in a Secret of the cluster that somebody has filled; none in one of another owner.
+    ///
+    /// # Errors
+    /// When the API server fails.
+    pub async fn recorded(
+        client: &Client,
+        places: &OfNamespaces,
+        (cluster, entry): (&'a Cluster, &'a Auth),
+    ) -> Result<Kubeconfigs, Error> {
+        let kept = Self {
+            client: client.clone(),
+            cluster,
+            entry,
+            found: None,
+        };
+        let found = kept.find(places).await?;
+        let own = found.filter(|secret| kept.own(secret).is_ok());
+        Ok(key_secret::read(own.as_ref()).kubeconfigs)
+    }
+
+    async fn find(&self, places: &OfNamespaces) -> Result<Option<Secret>, Error> {
+        let name = self.entry.service().object_name();
+        let _place = places.place(self.cluster.namespace()).await;
+        let found = self
+            .secrets()
+            .get_opt(&format!("{name}{}", key_secret::SUFFIX))
+            .await;
+        found.map_err(Error::kubernetes("read what is kept of a provider"))
     }
 
     /// What is kept.

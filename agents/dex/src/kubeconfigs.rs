@@ -5,15 +5,34 @@ const MOST: usize = 8;
 /// Longest name of a Secret, in bytes.
 const LONGEST_NAME: usize = 253;
 /// Longest place of an API server, in bytes: a host and a port.
-const LONGEST_SERVER: usize = 320;
+const LONGEST_PLACE: usize = 320;
+/// Longest digest of an API server.
+const LONGEST_DIGEST: usize = 64;
+
+/// An API server.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Server {
+    /// Where it is, for people.
+    pub place: String,
+    /// Tells it from others at the same place; `None`: that is not known.
+    pub digest: Option<String>,
+}
+
+impl Server {
+    /// Whether both are certainly the same one.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        self.digest.is_some() && self == other
+    }
+}
 
 /// A kubeconfig by which bindings were applied.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Recorded {
     /// Its Secret.
     pub secret: String,
-    /// Where its API server was.
-    pub server: String,
+    /// Its API server.
+    pub server: Server,
 }
 
 /// The kubeconfigs by which an entry's bindings were applied, the last one first.
@@ -21,15 +40,23 @@ pub struct Recorded {
 pub struct Kubeconfigs(Vec<Recorded>);
 
 impl Kubeconfigs {
-    /// One per line: a Secret and a server. What cannot be that is left out.
+    /// One per line: a Secret, the place of a server, and its digest. What cannot be that is left out.
     #[must_use]
     pub fn read(text: &str) -> Self {
         let mut read = Self::default();
         for (secret, server) in text.lines().filter_map(|line| line.split_once(' ')) {
-            let is_server =
-                server.len() <= LONGEST_SERVER && server.bytes().all(|byte| byte.is_ascii_graphic());
-            if is_name(secret) && is_server && read.0.len() < MOST && !read.has(secret) {
-                let (secret, server) = (secret.to_owned(), server.to_owned());
+            let (place, digest) = match server.split_once(' ') {
+                Some((place, digest)) => (place, Some(digest)),
+                None => (server, None),
+            };
+            let is_place = is_short(place, LONGEST_PLACE);
+            let is_digest = digest.is_none_or(|digest| is_short(digest, LONGEST_DIGEST));
+            if is_name(secret) && is_place && is_digest && read.0.len() < MOST && !read.has(secret) {
+                let server = Server {
+                    place: place.to_owned(),
+                    digest: digest.map(str::to_owned),
+                };
+                let secret = secret.to_owned();
                 read.0.push(Recorded { secret, server });
             }
         }
@@ -40,7 +67,11 @@ impl Kubeconfigs {
     #[must_use]
     pub fn text(&self) -> Option<String> {
         let lines = self.0.iter();
-        let lines = lines.map(|Recorded { secret, server }| format!("{secret} {server}"));
+        let lines = lines.map(|Recorded { secret, server }| {
+            let Server { place, digest } = server;
+            let digest = digest.as_ref().map(|digest| format!(" {digest}"));
+            format!("{secret} {place}{}", digest.unwrap_or_default())
+        });
         let lines: Vec<String> = lines.collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
@@ -52,9 +83,9 @@ impl Kubeconfigs {
     }
 
     /// Bindings are applied by this one from now on. Returns what is forgotten.
-    pub fn add(&mut self, secret: &str, server: &str) -> Vec<Recorded> {
+    pub fn add(&mut self, secret: &str, server: &Server) -> Vec<Recorded> {
         self.remove(secret);
-        let (secret, server) = (secret.to_owned(), server.to_owned());
+        let (secret, server) = (secret.to_owned(), server.clone());
         self.0.insert(0, Recorded { secret, server });
         self.0.split_off(self.0.len().min(MOST))
     }
@@ -70,6 +101,11 @@ impl Kubeconfigs {
         let former = self.0.iter().filter(|known| Some(known.secret.as_str()) != named);
         former.cloned().collect()
     }
+}
+
+/// Whether this is a word of at most so many bytes.
+fn is_short(word: &str, longest: usize) -> bool {
+    word.len() <= longest && word.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Whether this is a DNS subdomain.
@@ -89,21 +125,39 @@ mod tests {
         recorded.iter().map(|known| known.secret.as_str()).collect()
     }
 
+    fn api(digest: Option<&str>) -> Server {
+        Server {
+            place: "api:6443".to_owned(),
+            digest: digest.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn servers_at_one_place_are_told_apart() {
+        let read = Kubeconfigs::read("one api:6443 a1\ntwo api:6443").former(None);
+        let servers: Vec<Server> = read.into_iter().map(|known| known.server).collect();
+        assert_eq!(servers, [api(Some("a1")), api(None)]);
+        assert!(servers[0].is(&servers[0]) && !servers[0].is(&api(Some("b2"))));
+        // It was recorded without a digest.
+        assert!(!servers[1].is(&servers[0]) && !servers[1].is(&servers[1]));
+    }
+
     #[test]
     fn the_last_kubeconfigs_are_recorded() {
+        let api = api(Some("a1"));
         let mut kubeconfigs = Kubeconfigs::default();
         assert_eq!(kubeconfigs.text(), None);
         for name in ["one", "two", "one", "three"] {
-            assert!(kubeconfigs.add(name, "api:6443").is_empty());
+            assert!(kubeconfigs.add(name, &api).is_empty());
         }
         let text = kubeconfigs.text().unwrap();
-        assert_eq!(text, "three api:6443\none api:6443\ntwo api:6443");
+        assert_eq!(text, "three api:6443 a1\none api:6443 a1\ntwo api:6443 a1");
         assert_eq!(Kubeconfigs::read(&text), kubeconfigs);
         assert_eq!(names(&kubeconfigs.former(Some("one"))), ["three", "two"]);
         assert_eq!(names(&kubeconfigs.former(None)), ["three", "one", "two"]);
         kubeconfigs.remove("three");
         assert_eq!(names(&kubeconfigs.former(Some("one"))), ["two"]);
-        let forgotten = (0..MOST).flat_map(|n| kubeconfigs.add(&format!("n{n}"), "api:6443"));
+        let forgotten = (0..MOST).flat_map(|n| kubeconfigs.add(&format!("n{n}"), &api));
         assert_eq!(names(&forgotten.collect::<Vec<_>>()), ["two", "one"]);
         assert_eq!(kubeconfigs.former(None).len(), MOST);
         assert!(kubeconfigs.has("n0") && !kubeconfigs.has("one"));
@@ -120,9 +174,16 @@ mod tests {
             names(&Kubeconfigs::read(&text.join("\n")).former(None)),
             ["a.b-1", "last"]
         );
-        for server in ["", "a b", "\u{e9}", &"x".repeat(LONGEST_SERVER + 1)] {
+        for (server, is_read) in [
+            ("", true),
+            ("a b", true),
+            ("a b c", false),
+            ("\u{e9}", false),
+            (&"x".repeat(LONGEST_PLACE + 1), false),
+            (&format!("a {}", "x".repeat(LONGEST_DIGEST + 1)), false),
+        ] {
             let read = Kubeconfigs::read(&format!("a {server}")).former(None);
-            assert_eq!(read.len(), usize::from(server.is_empty()), "{server}");
+            assert_eq!(read.len(), usize::from(is_read), "{server}");
         }
         let many: Vec<String> = (0..2 * MOST).map(|n| format!("n{n} api:6443")).collect();
         assert_eq!(Kubeconfigs::read(&many.join("\n")).former(None).len(), MOST);

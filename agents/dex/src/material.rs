@@ -33,7 +33,7 @@ use crate::{
     kubeconfigs::{Kubeconfigs, Recorded},
     storage::{self, Part, Store},
     succession,
-    tenant::{InUse, Tenant},
+    tenant::{InUse, Tenant, stored::Stored},
     tenants::{Former, Tenants},
 };
 
@@ -195,10 +195,10 @@ impl<'a> Sources<'a> {
             let missing = || Err(kubeconfig_problem(KUBECONFIG_MISSING, secret, "does not exist"));
             let named = match kubeconfig.unwrap_or_else(missing) {
                 Ok((kubeconfig, server)) => {
-                    let tenant = Tenant::new(kubeconfig, Arc::clone(&bindings));
-                    in_use = InUse::Kubeconfig(tenant.kubeconfig());
+                    let kubeconfig: Arc<[u8]> = kubeconfig.into();
+                    in_use = InUse::Kubeconfig(Arc::clone(&kubeconfig));
                     tenants.server = Some(server);
-                    Ok(tenant)
+                    Ok(Tenant::new(kubeconfig, Arc::clone(&bindings)))
                 }
                 Err(problem) => {
                     in_use = InUse::Unknown;
@@ -209,16 +209,18 @@ impl<'a> Sources<'a> {
         }
         for Recorded { secret, server } in recorded.former(secret) {
             let tenant = match inputs.kubeconfig(cluster, (&secret, true)).await? {
-                None if tenants.server.as_ref() == Some(&server) => {
+                None if tenants.server.as_ref().is_some_and(|named| named.is(&server)) => {
                     tenants.replaced.push(secret);
                     continue;
                 }
                 None => {
-                    let why = format!("does not exist any more, and led to {server}");
+                    let why = format!("does not exist any more, and led to {}", server.place);
                     Err(kubeconfig_problem(KUBECONFIG_MISSING, &secret, &why))
                 }
-                Some(kubeconfig) => kubeconfig
-                    .map(|(kubeconfig, _)| Tenant::former(kubeconfig, Arc::clone(&bindings), in_use.clone())),
+                Some(kubeconfig) => kubeconfig.map(|(kubeconfig, _)| {
+                    let stored = Stored::new(cluster.namespace(), &secret, &kubeconfig);
+                    Tenant::former(stored, Arc::clone(&bindings), in_use.clone())
+                }),
             };
             tenants.former.push(Former { secret, tenant });
         }
@@ -235,6 +237,14 @@ impl<'a> Sources<'a> {
         entry: &'k Auth,
     ) -> Result<KeptSecret<'k>, Error> {
         KeptSecret::read(self.client, self.places, (cluster, entry)).await
+    }
+
+    /// The kubeconfigs that are recorded in a Secret which is refused.
+    ///
+    /// # Errors
+    /// When the API server fails.
+    pub(crate) async fn recorded(self, cluster: &Cluster, entry: &Auth) -> Result<Kubeconfigs, Error> {
+        KeptSecret::recorded(self.client, self.places, (cluster, entry)).await
     }
 
     pub(crate) fn inputs<'i>(self, cluster: &'i Cluster) -> Inputs<'i>

@@ -26,13 +26,13 @@ use crate::{
     identity::IDENTITY,
     inputs::READ_AT_ONCE,
     kept_secrets::KeptSecret,
-    kubeconfigs::Recorded,
+    kubeconfigs::{Kubeconfigs, Recorded},
     material::{Bound, Material, Sources},
     own_keys::OwnKeys,
     published_endpoint,
     storage::Store,
     sweep,
-    tenant::Tenant,
+    tenant::{Tenant, stored::Secrets},
     tenants::Tenants,
 };
 
@@ -46,7 +46,7 @@ pub(crate) struct Providers {
     store: Option<Arc<Store>>,
     cluster_issuer: Option<String>,
     checks: Checks,
-    places: OfNamespaces,
+    places: Arc<OfNamespaces>,
 }
 
 impl Providers {
@@ -63,7 +63,7 @@ impl Providers {
             store: store.map(Arc::new),
             cluster_issuer: cluster_issuer.map(str::to_owned),
             checks: Checks::default(),
-            places: OfNamespaces::new(READ_AT_ONCE),
+            places: Arc::new(OfNamespaces::new(READ_AT_ONCE)),
         }
     }
 
@@ -76,17 +76,16 @@ impl Providers {
         &self,
         (cluster, entry): (&Cluster, &Auth),
         asker: &Asker,
-        kept: Option<&mut KeptSecret<'_>>,
+        kept: OwnSecret<'_, '_>,
     ) -> Result<Bound, Error> {
         let key = key(cluster, entry.service().object_name().as_str());
         let entries = cluster.auth().iter();
         let names = entries.map(|entry| entry.service().object_name().as_str());
         self.checks.keep(&key.namespace, &key.uid, &names.collect());
-        let recorded = kept
-            .as_ref()
-            .map(|kept| kept.keys().kubeconfigs)
-            .unwrap_or_default();
-        let is_kept = kept.is_some();
+        let recorded = match &kept {
+            OwnSecret::Usable(kept) => kept.keys().kubeconfigs,
+            OwnSecret::Unusable(recorded) => recorded.clone(),
+        };
         let mut tenants = self.sources().tenants((cluster, entry), &recorded).await?;
         let (mut remain, mut gone) = (Vec::new(), tenants.replaced.clone());
         for former in &tenants.former {
@@ -98,12 +97,16 @@ impl Providers {
                 )),
             }
         }
-        let written = match kept {
-            Some(kept) => record((cluster, entry), &tenants, &gone, kept).await,
-            None => Ok(()),
+        let (written, is_kept) = match kept {
+            OwnSecret::Usable(kept) => {
+                let written = record((cluster, entry), &tenants, &gone, kept).await;
+                let is_kept = written.is_ok();
+                (written, is_kept)
+            }
+            OwnSecret::Unusable(_) => (Ok(()), false),
         };
         let named = entry.provider().kubeconfig_secret().as_deref();
-        let is_recorded = named.is_none_or(|secret| recorded.has(secret)) || is_kept && written.is_ok();
+        let is_recorded = is_kept || named.is_none_or(|secret| recorded.has(secret));
         if !is_recorded {
             // What is applied by a kubeconfig that is not recorded would stay for ever.
             tenants.named = tenants.named.map(|named| named.map(Tenant::restricted));
@@ -136,8 +139,14 @@ impl Providers {
         watches: &Watches,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + use<> {
         let own_keys = OwnKeys::new(self.store.clone());
+        let secrets = Secrets::new(self.client.clone(), Arc::clone(&self.places));
         let checks = self.checks.clone();
-        checks.run(watches.triggers(), Arc::new(own_keys), Arc::new(destinations))
+        checks.run(
+            watches.triggers(),
+            Arc::new(own_keys),
+            secrets,
+            Arc::new(destinations),
+        )
     }
 
     /// Removes without end what providers that are gone have left in the storage.
@@ -188,7 +197,9 @@ impl Service for Providers {
         let sources = self.sources();
         let asker = asker(scope.observed);
         let mut kept = sources.read_kept(scope.cluster, entry).await?;
-        let bound = self.bind((scope.cluster, entry), &asker, Some(&mut kept)).await?;
+        let bound = self
+            .bind((scope.cluster, entry), &asker, OwnSecret::Usable(&mut kept))
+            .await?;
         let material = sources.prepare(scope, entry, kept, bound).await?;
         let key = key(scope.cluster, entry.service().object_name().as_str());
         if let Some(target) = material.target(scope.cluster, entry) {
@@ -204,14 +215,18 @@ impl Service for Providers {
         (observed, cluster): (&Observed<'_>, &Cluster),
         entry: &Auth,
     ) -> Result<(), Error> {
-        let mut kept = match self.sources().read_kept(cluster, entry).await {
+        let sources = self.sources();
+        let mut read;
+        let kept = match sources.read_kept(cluster, entry).await {
             Err(Error::Refused(problem)) if problem.reason == NAME_CONFLICT => return Ok(()),
-            Err(Error::Refused(_)) => None,
-            Ok(kept) => Some(kept),
+            Err(Error::Refused(_)) => OwnSecret::Unusable(sources.recorded(cluster, entry).await?),
+            Ok(usable) => {
+                read = usable;
+                OwnSecret::Usable(&mut read)
+            }
             Err(error) => return Err(error),
         };
-        self.bind((cluster, entry), &asker(observed), kept.as_mut())
-            .await?;
+        self.bind((cluster, entry), &asker(observed), kept).await?;
         Ok(())
     }
 
@@ -310,6 +325,18 @@ impl Service for Providers {
     }
 }
 
+/// The Secret in which the agent keeps what it made for a provider.
+enum OwnSecret<'k, 's> {
+    Usable(&'k mut KeptSecret<'s>),
+    /// Its Secret is refused, and nothing can be recorded. These kubeconfigs are, by which bindings are deleted nonetheless.
+    Unusable(Kubeconfigs),
+}
+
+/// Whether bindings are asked for.
+fn binds_groups(entry: &Auth) -> bool {
+    !entry.provider().groups().is_empty()
+}
+
 /// Records by which kubeconfigs bindings may have been applied. `gone`: former Secrets in whose clusters none is, or that another one replaces.
 async fn record(
     (cluster, entry): (&Cluster, &Auth),
@@ -324,7 +351,10 @@ async fn record(
     }
     let named = entry.provider().kubeconfig_secret().as_deref();
     let forgotten = match (named, &tenants.server) {
-        (Some(secret), Some(server)) => keys.kubeconfigs.add(secret, server),
+        // Where none is applied, none remains.
+        (Some(secret), Some(server)) if binds_groups(entry) || before.has(secret) => {
+            keys.kubeconfigs.add(secret, server)
+        }
         _ => Vec::new(),
     };
     if keys.kubeconfigs == before {
@@ -333,6 +363,7 @@ async fn record(
     kept.keep(&keys).await?;
     let (namespace, provider) = (cluster.namespace(), entry.service().object_name());
     for Recorded { secret, server } in forgotten {
+        let server = server.place;
         tracing::warn!(namespace, %provider, secret, server, "leaving the bindings of groups in the cluster of a former kubeconfig: too many others were named since");
     }
     Ok(())

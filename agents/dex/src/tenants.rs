@@ -3,7 +3,7 @@
 
 use kit::service::Problem;
 
-use crate::tenant::Tenant;
+use crate::{kubeconfigs::Server, tenant::Tenant};
 
 /// A cluster in which an entry's bindings are not to be any more.
 pub struct Former {
@@ -18,8 +18,8 @@ pub struct Former {
 pub struct Tenants {
     /// Where the bindings are applied, or why they are not; `None`: the entry names no kubeconfig.
     pub named: Option<Result<Tenant, Problem>>,
-    /// Where its API server is.
-    pub server: Option<String>,
+    /// Its API server.
+    pub server: Option<Server>,
     /// Where they are deleted.
     pub former: Vec<Former>,
     /// Former Secrets that do not exist any more, and that led to the same API server as the one that the entry names.

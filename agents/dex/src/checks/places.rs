@@ -6,7 +6,8 @@ use super::Key;
 
 /// Providers of one namespace that are checked concurrently.
 pub(super) const OF_NAMESPACE: usize = 4;
-/// Former clusters of one SIPCluster's entries that are checked concurrently. They may hang, and its providers have no other places.
+/// Former clusters of one SIPCluster's entries that are checked concurrently, of those that failed last and of the others. They may hang, and
+/// its providers have no other places.
 const FORMER: usize = 1;
 
 /// How many checks are under way, of each namespace and of each cluster.
@@ -14,15 +15,17 @@ const FORMER: usize = 1;
 pub(super) struct Places {
     of_namespace: BTreeMap<String, usize>,
     of_cluster: BTreeMap<String, usize>,
-    former: BTreeMap<String, usize>,
+    /// Of former clusters, and whether they failed last.
+    former: BTreeMap<(String, bool), usize>,
 }
 
 impl Places {
-    pub(super) fn take(&mut self, key: &Key) {
+    /// `fails`: the last check has failed.
+    pub(super) fn take(&mut self, key: &Key, fails: bool) {
         *self.of_namespace.entry(key.namespace.clone()).or_default() += 1;
         *self.of_cluster.entry(key.uid.clone()).or_default() += 1;
         if key.former.is_some() {
-            *self.former.entry(key.uid.clone()).or_default() += 1;
+            *self.former.entry((key.uid.clone(), fails)).or_default() += 1;
         }
     }
 
@@ -36,9 +39,10 @@ impl Places {
         )
     }
 
-    pub(super) fn has_for(&self, key: &Key) -> bool {
+    pub(super) fn has_for(&self, key: &Key, fails: bool) -> bool {
         let (of_namespace, _) = self.taken(key);
-        let former = self.former.get(&key.uid).copied().unwrap_or_default();
+        let former = self.former.get(&(key.uid.clone(), fails));
+        let former = former.copied().unwrap_or_default();
         of_namespace < OF_NAMESPACE && (key.former.is_none() || former < FORMER)
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     discovery, https,
     own_keys::{self, OwnKeys},
     storage::Part,
-    tenant::Tenant,
+    tenant::{Tenant, stored::Secrets},
 };
 
 /// What is checked of an entry, and reconciled at its tenant's API server.
@@ -67,6 +67,7 @@ pub async fn check(
     target: &Target,
     refusals: &Refusals,
     own_keys: &OwnKeys,
+    secrets: &Secrets,
     destinations: &Destinations,
 ) -> Found {
     let Target { provider, tenant } = target;
@@ -78,7 +79,7 @@ pub async fn check(
     };
     let bound = async {
         match tenant {
-            Some(tenant) => tenant.apply(destinations).await,
+            Some(tenant) => tenant.apply(secrets, destinations).await,
             None => Ok(()),
         }
     };

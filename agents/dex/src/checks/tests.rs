@@ -1,13 +1,13 @@
+mod former;
+
+use std::collections::BTreeMap;
+
 use api::HttpsUrl;
 use futures::StreamExt as _;
 use render::dex::GroupBindings;
 
 use super::{places::OF_NAMESPACE, *};
-use crate::{
-    directory::Bind,
-    storage::Part,
-    tenant::{InUse, Tenant},
-};
+use crate::{directory::Bind, storage::Part, tenant::Tenant};
 
 fn key(namespace: &str, name: &str) -> Key {
     Key {
@@ -145,9 +145,9 @@ fn bindings_do_not_wait_for_a_provider_to_be_prepared() {
     let due: BTreeMap<&Key, &Arc<Target>> = due.iter().map(|(key, target)| (key, target)).collect();
     assert!(due.values().all(|target| target.tenant.is_some()));
     assert!(due[&new].provider.is_none() && due[&old].provider == first.provider);
-    // Nothing is known of a provider that was never checked; what was found of the other stays.
+    // Nothing is known of a provider that was never checked, nor of one that had no bindings before.
     assert!(checks.store(&new, due[&new], Ok(())).is_some());
-    assert_eq!((checks.found(&new), checks.found(&old)), (None, Some(Ok(()))));
+    assert_eq!((checks.found(&new), checks.found(&old)), (None, None));
     bind(&new);
     assert!(
         !checks
@@ -328,80 +328,6 @@ fn an_earlier_kubeconfig_and_name_are_not_used_any_more() {
     checks.keep("tenants", &shop.uid, &["renamed"].into());
     let left: Vec<Key> = due().into_iter().map(|(key, _)| key).collect();
     assert_eq!(left, [bank]);
-}
-
-#[test]
-fn a_former_cluster_is_checked_by_itself_until_it_is_left() {
-    let checks = Checks::default();
-    let shop = key("tenants", "shop");
-    let asker = || (ObjectRef::new("shop").within("tenants"), 1);
-    let tenant = |kubeconfig: &str| Tenant::new(kubeconfig.as_bytes().to_vec(), GroupBindings::default());
-    let former = |secret: &str, kubeconfig: &str| Former {
-        secret: secret.to_owned(),
-        tenant: Ok(Tenant::former(
-            kubeconfig.as_bytes().to_vec(),
-            GroupBindings::default(),
-            InUse::None,
-        )),
-    };
-    let binds = |formers: Vec<Former>| {
-        let tenants = Tenants {
-            former: formers,
-            ..named(tenant("new"))
-        };
-        checks.bind(&shop, &asker(), &tenants);
-    };
-    let due = || checks.due(Instant::now(), &Running::new());
-    let is_gone = |secret, kubeconfig| matches!(checks.left(&shop, &former(secret, kubeconfig)), Left::Gone);
-    let mut tasks = JoinSet::<()>::new();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let _entered = runtime.enter();
-    let mut begun = |check| Running::from([(tasks.spawn(std::future::pending()).id(), check)]);
-
-    // The provider's own check was begun by the former kubeconfig.
-    checks.bind(&shop, &asker(), &named(tenant("old")));
-    let own = begun(due().remove(0));
-    binds(vec![former("a", "old")]);
-    assert!(checks.due(Instant::now(), &own).is_empty());
-
-    // One of them is checked at a time, after the provider, and each has results of its own.
-    binds(vec![former("a", "old"), former("b", "older")]);
-    for expected in ["a", "b"] {
-        let chosen = due();
-        assert!(chosen.iter().filter(|(key, _)| key.former.is_some()).count() == 1);
-        let (key, target) = chosen.into_iter().find(|(key, _)| key.former.is_some()).unwrap();
-        assert_eq!(key.former.as_deref(), Some(expected));
-        let result = if expected == "a" {
-            Ok(())
-        } else {
-            Err((ISSUER_UNREACHABLE, "away".to_owned()))
-        };
-        assert!(checks.store(&key, &target, result.clone()).is_some());
-        assert!(!is_gone(expected, "old"));
-        assert_eq!(
-            checks.store(&key, &target, result).is_some(),
-            expected == "a",
-            "a pass follows"
-        );
-    }
-    assert!(is_gone("a", "old") && !is_gone("b", "older"));
-    assert!(matches!(checks.left(&shop, &former("b", "older")), Left::Remain(why) if why == "away"));
-
-    // Another kubeconfig in the Secret is another cluster.
-    binds(vec![former("a", "changed"), former("b", "older")]);
-    assert!(!is_gone("a", "old") && !is_gone("a", "changed"));
-
-    // The entry names a former one again while bindings are deleted there.
-    let (key, target) = due().into_iter().find(|(key, _)| key.former.is_some()).unwrap();
-    let deleting = begun((key, target));
-    checks.bind(&shop, &asker(), &named(tenant("changed")));
-    assert!(checks.due(Instant::now(), &deleting).is_empty());
-    assert_eq!(due().len(), 1);
-
-    // What a deleted provider had is forgotten.
-    binds(vec![former("b", "older")]);
-    checks.forget(&shop);
-    assert!(due().is_empty());
 }
 
 #[test]

@@ -10,11 +10,14 @@ use kube::{
     config::{AuthInfo, Cluster, Kubeconfig as File},
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
+use sha2::{Digest as _, Sha256};
 
 /// Longest kubeconfig that is read, in bytes.
 pub const LONGEST: usize = 64 * 1024;
 /// Longest name of a host, in bytes: it is shown in statuses.
 const HOST: usize = 253;
+/// Hexadecimal digits by which servers are compared.
+const DIGEST: usize = 32;
 
 /// Why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -139,6 +142,29 @@ impl Kubeconfig {
         }
     }
 
+    /// Of all by which the server is known.
+    pub(super) fn digest(&self) -> String {
+        let Self {
+            host,
+            port,
+            path,
+            server_name,
+            authorities,
+            user: _,
+        } = self;
+        let port = port.to_string();
+        let name = server_name.as_deref().unwrap_or_default();
+        let mut hash = Sha256::new();
+        let texts = [host, &port, path, name].map(str::as_bytes);
+        for part in texts.into_iter().chain(authorities.iter().map(Vec::as_slice)) {
+            hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hash.update(part);
+        }
+        let mut digest = hex::encode(hash.finalize());
+        digest.truncate(DIGEST);
+        digest
+    }
+
     pub(super) fn host_and_port(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
@@ -254,6 +280,35 @@ ppCyy1rGP+yCAiBTJuVlOfnl4BBDLdoAS3W4SjbGqjiEuIGgsAZif41JbA==
 
     fn read(file: &Value) -> Result<Kubeconfig, Error> {
         Kubeconfig::read(file.to_string().as_bytes())
+    }
+
+    #[test]
+    fn servers_differ_by_all_that_leads_to_them() {
+        let digest = |change: &dyn Fn(&mut Value)| {
+            let mut file = good();
+            change(&mut file);
+            read(&file).unwrap().digest()
+        };
+        let same = digest(&|_| {});
+        assert_eq!(same.len(), DIGEST);
+        assert_eq!(
+            digest(&|file| file["users"][0]["user"] = json!({"token": "other"})),
+            same
+        );
+        let server = "https://[2001:db8::1]:6443";
+        let mut all = vec![same];
+        for (field, value) in [
+            ("server", server.replace("db8::1", "db8::2")),
+            ("server", server.replace("6443", "443")),
+            ("server", format!("{server}/k8s/clusters/a")),
+            ("server", format!("{server}/k8s/clusters/b")),
+            ("tls-server-name", "shop.example.org".to_owned()),
+            ("certificate-authority-data", BASE64.encode(AUTHORITY.repeat(2))),
+        ] {
+            let digest = digest(&|file| file["clusters"][0]["cluster"][field] = json!(value));
+            assert!(!all.contains(&digest), "{field} {value}");
+            all.push(digest);
+        }
     }
 
     #[test]

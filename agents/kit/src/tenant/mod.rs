@@ -210,6 +210,15 @@ pub fn server(kubeconfig: &[u8]) -> Result<String, Error> {
     Ok(read(kubeconfig)?.server())
 }
 
+/// Tells the API server of a kubeconfig from those of others, as 32 hexadecimal digits: by its host, port and path, and by the name and the
+/// CAs by which it is known. Several may have one host and port, behind a proxy.
+///
+/// # Errors
+/// Why the kubeconfig cannot be used.
+pub fn digest(kubeconfig: &[u8]) -> Result<String, Error> {
+    Ok(read(kubeconfig)?.digest())
+}
+
 fn read(kubeconfig: &[u8]) -> Result<Kubeconfig, Error> {
     Kubeconfig::read(kubeconfig).map_err(|error| Error::Kubeconfig(runtime::error_chain::chain(&error)))
 }

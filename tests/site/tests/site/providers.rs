@@ -3,6 +3,7 @@
 mod bindings;
 mod collisions;
 mod former_kubeconfigs;
+mod recorded_kubeconfigs;
 
 use std::{collections::BTreeMap, fs};
 
@@ -35,7 +36,7 @@ const NAMESPACE: &str = "providers";
 /// A site with the Dex agent and its storage. Its providers have users of their own, so no directory is needed.
 struct Scene {
     stage: Stage,
-    _agent: AgentProcess,
+    agent: AgentProcess,
     group: Group,
     _etcd: Etcd,
 }
@@ -68,7 +69,7 @@ impl Scene {
         agent.is_ready().await.unwrap();
         let scene = Self {
             stage,
-            _agent: agent,
+            agent,
             group,
             _etcd: etcd,
         };

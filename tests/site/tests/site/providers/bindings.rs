@@ -10,7 +10,7 @@ use sandbox::{region::Agent, site::Site, wait};
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, Scene};
-use crate::fixtures::{Cluster, PATIENCE, statuses_sent_by};
+use crate::fixtures::{Cluster, PATIENCE, Stage, statuses_sent_by};
 
 #[tokio::test]
 async fn groups_are_bound_at_the_tenants_api_server() {
@@ -208,22 +208,41 @@ async fn groups_are_bound_before_the_entry_is_ready() {
         .write_secret("shop-kubeconfig", json!({ "value": kubeconfig }))
         .await;
     let mut entry = shop.spec()["services"]["auth"][0].clone();
-    entry["kubeconfigSecret"] = json!("shop-kubeconfig");
     entry["groups"] = json!([{"group": "admins", "clusterRole": "view"}]);
+    entry["kubeconfigSecret"] = json!("shop-kubeconfig");
     stage.edit(&shop, json!({"services": {"auth": [entry]}})).await;
     stage
         .condition_is(&shop, condition, "False", "TenantUnreachable")
         .await;
+    never_true(stage, &shop).await;
+
+    // The Secret comes later than the edit.
+    entry["kubeconfigSecret"] = json!("to-come");
+    stage.edit(&shop, json!({"services": {"auth": [entry]}})).await;
+    stage
+        .condition_is(&shop, condition, "False", "KubeconfigMissing")
+        .await;
+    scene
+        .write_secret("to-come", json!({ "value": kubeconfig }))
+        .await;
+    stage
+        .condition_is(&shop, condition, "False", "TenantUnreachable")
+        .await;
+    never_true(stage, &shop).await;
+}
+
+/// No status of the spec as it is now was ever True.
+async fn never_true(stage: &Stage, shop: &Cluster) {
     let object = stage.clusters(NAMESPACE).get("shop").await.unwrap();
     let generation = object.metadata.generation.unwrap();
-    let written = statuses_sent_by(Agent::Dex, stage, &shop);
+    let written = statuses_sent_by(Agent::Dex, stage, shop);
     let conditions = written.iter().filter_map(|entry| {
         let conditions = entry.request_object.pointer("/status/conditions")?;
         conditions.as_array()
     });
     let of_this: Vec<_> = conditions
         .flatten()
-        .filter(|found| found["type"] == condition && found["observedGeneration"] == generation)
+        .filter(|found| found["type"] == AUTH_READY.as_str() && found["observedGeneration"] == generation)
         .collect();
     assert!(!of_this.is_empty());
     assert!(

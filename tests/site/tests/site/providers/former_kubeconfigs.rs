@@ -1,6 +1,6 @@
 //! Bindings of groups in the cluster of a kubeconfig that an entry does not name any more.
 
-use std::time::Duration;
+use std::{env, fs, time::Duration};
 
 use api::conditions::AUTH_READY;
 use k8s_openapi::api::{
@@ -12,22 +12,22 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use sandbox::{dex::Dex, region::Agent, site::Site, wait};
+use sandbox::{dex::Dex, region::Agent, repository, site::Site, tools, wait};
 use serde_json::{Value, json};
 
-use super::Scene;
-use crate::fixtures::{Cluster, PATIENCE, statuses_sent_by};
+use super::{NAMESPACE, Scene};
+use crate::fixtures::{Cluster, PATIENCE, Stage, statuses_sent_by};
 
 /// Part of the message about a former cluster.
-const REMAIN: &str = "and bindings of groups may remain in that cluster: ";
+pub(super) const REMAIN: &str = "and bindings of groups may remain in that cluster: ";
 
-async fn kubeconfig(tenant: &Site) -> String {
+pub(super) async fn kubeconfig(tenant: &Site) -> String {
     let view = ["config", "view", "--raw", "--flatten"];
     tenant.kubectl_ok(&view).await.unwrap()
 }
 
 /// The uids of the bindings that the agent has made in a tenant's cluster.
-async fn bound(tenant: &Site) -> Vec<Option<String>> {
+pub(super) async fn bound(tenant: &Site) -> Vec<Option<String>> {
     let ours = ListParams::default().labels("sip.airshipit.org/identity-provider");
     let in_cluster = Api::<ClusterRoleBinding>::all(tenant.client());
     let in_cluster = in_cluster.list(&ours).await.unwrap().items;
@@ -42,7 +42,7 @@ async fn bound(tenant: &Site) -> Vec<Option<String>> {
 }
 
 /// Waits until a tenant's cluster has so many bindings.
-async fn until_bound(tenant: &Site, count: usize) {
+pub(super) async fn until_bound(tenant: &Site, count: usize) {
     let reached = async {
         let mut pace = tokio::time::interval(Duration::from_millis(200));
         while bound(tenant).await.len() != count {
@@ -53,7 +53,7 @@ async fn until_bound(tenant: &Site, count: usize) {
 }
 
 /// Names another kubeconfig in the entry, and these groups.
-async fn name(scene: &Scene, shop: &Cluster, secret: Option<&str>, groups: &Value) {
+pub(super) async fn name(scene: &Scene, shop: &Cluster, secret: Option<&str>, groups: &Value) {
     let mut entry = shop.spec()["services"]["auth"][0].clone();
     entry["kubeconfigSecret"] = json!(secret);
     entry["groups"] = groups.clone();
@@ -64,7 +64,7 @@ async fn name(scene: &Scene, shop: &Cluster, secret: Option<&str>, groups: &Valu
 }
 
 /// Waits until these kubeconfigs are recorded.
-async fn recorded(scene: &Scene, expected: &[&str]) {
+pub(super) async fn recorded(scene: &Scene, expected: &[&str]) {
     let what = format!("the kubeconfigs {expected:?}");
     wait::until(
         scene.api(),
@@ -88,7 +88,7 @@ async fn recorded(scene: &Scene, expected: &[&str]) {
 }
 
 /// A cluster whose provider runs, and whose entry names the Secret `first`.
-async fn bound_by_first(scene: &Scene, port: u16, groups: &Value) -> (Cluster, Dex) {
+pub(super) async fn bound_by_first(scene: &Scene, port: u16, groups: &Value) -> (Cluster, Dex) {
     let fields = json!({"kubeconfigSecret": "first", "groups": groups});
     let shop = Scene::cluster("shop", port, &fields);
     scene.stage.create(&shop).await;
@@ -189,15 +189,42 @@ async fn bindings_leave_the_cluster_of_a_former_kubeconfig() {
         "{why}"
     );
     assert_eq!(bound(&one).await, before);
-    let done = json!([{"op": "remove", "path": "/data/kubeconfig-secrets"}]);
-    let done = Patch::Json::<()>(serde_json::from_value(done).unwrap());
-    secrets
-        .patch("auth-shop.keys", &PatchParams::default(), &done)
-        .await
-        .unwrap();
+    let output = forget(stage, "again").await;
+    assert!(output.contains("secret/auth-shop.keys patched"), "{output}");
     recorded(&scene, &["second"]).await;
     is_ready().await;
     stage.nothing_was_forbidden();
+}
+
+/// Has the agent forget the kubeconfig of a Secret by the commands of `docs/auth.md`.
+pub(super) async fn forget(stage: &Stage, secret: &str) -> String {
+    let page = fs::read_to_string(repository::root().join("docs/auth.md")).unwrap();
+    let (_, commands) = page.split_once("```bash\nrecorded=").unwrap();
+    let (commands, _) = commands.split_once("```").unwrap();
+    let commands = commands
+        .replace("FORMER_SECRET", secret)
+        .replace("-n shop", &format!("-n {NAMESPACE}"))
+        .replace("auth-orders", "auth-shop");
+    let kubectl = tools::path("kubectl").unwrap();
+    let path = format!(
+        "{}:{}",
+        kubectl.parent().unwrap().display(),
+        env::var("PATH").unwrap()
+    );
+    let output = tokio::process::Command::new("bash")
+        .args(["-euo", "pipefail", "-c", &format!("recorded={commands}")])
+        .env("PATH", path)
+        .env("KUBECONFIG", stage.site.admin_kubeconfig())
+        .env("KUBECACHEDIR", stage.site.directory().join("kubectl-cache"))
+        .output()
+        .await
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// The API server refuses every write to the Secret in which kubeconfigs are recorded.

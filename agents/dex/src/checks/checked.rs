@@ -1,0 +1,108 @@
+//! What is checked, and what the last check has found.
+
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
+
+use super::{Asker, Found, Key, Refusals, Target};
+
+/// What a pass would have checked, once the provider is applied.
+pub(super) struct Proposed {
+    pub(super) asker: Asker,
+    pub(super) target: Arc<Target>,
+    pub(super) at: Instant,
+}
+
+/// A provider, and what the last check of it has found.
+pub(super) struct Checked {
+    pub(super) asker: Asker,
+    pub(super) target: Arc<Target>,
+    /// The generation of the spec that its provider was applied for last.
+    pub(super) applied: Option<i64>,
+    pub(super) found: Option<Found>,
+    /// How many checks in a row have found no fault.
+    pub(super) sound: u32,
+    /// Which directories have refused their account, and when they are asked again.
+    pub(super) refusals: Arc<Refusals>,
+    /// When a pass named it last.
+    pub(super) named: Instant,
+    /// When it is checked next.
+    pub(super) due: Instant,
+}
+
+impl Checked {
+    /// Whether the last check has failed.
+    pub(super) fn fails(&self) -> bool {
+        self.found.as_ref().is_some_and(Result::is_err)
+    }
+}
+
+/// All providers, and the clusters in which bindings are not to be any more.
+#[derive(Default)]
+pub(super) struct Providers {
+    pub(super) proposed: BTreeMap<Key, Proposed>,
+    pub(super) checked: BTreeMap<Key, Checked>,
+}
+
+impl Providers {
+    /// Whether a former cluster is checked by what an earlier spec did not have.
+    pub(super) fn is_outdated(&self, (key, target): &(Key, Arc<Target>)) -> bool {
+        let checked = self.checked.get(key);
+        key.former.is_some() && checked.is_none_or(|checked| checked.target != *target)
+    }
+
+    /// From now on this is checked, at once if it is not what was checked before; returns whether it is not. `applied`: its provider is
+    /// that of the asker's spec.
+    pub(super) fn check(&mut self, key: Key, asker: Asker, target: Arc<Target>, applied: bool) -> bool {
+        let now = Instant::now();
+        let before = self.checked.remove(&key);
+        let same = before.as_ref().is_some_and(|before| before.target == target);
+        let refusals = before.as_ref().map(|before| Arc::clone(&before.refusals));
+        let refusals = refusals.unwrap_or_default();
+        refusals.keep(target.binds());
+        // What was found of the issuer stays until the next result, so that a renewed certificate is no outage. It says nothing of what
+        // another spec asks for: neither of its provider nor of its bindings.
+        let generation = asker.1;
+        let was_applied = before.as_ref().and_then(|before| before.applied);
+        let kept = before.filter(|before| {
+            let of_this_spec = before.asker.1 == generation && (!applied || was_applied == Some(generation));
+            let begins = target.tenant.as_ref();
+            let begins = begins.is_some_and(|tenant| tenant.begins_after(before.target.tenant.as_ref()));
+            !begins
+                && before.target.issuer() == target.issuer()
+                && (same || of_this_spec && key.former.is_none())
+        });
+        let due = kept.as_ref().filter(|_| same).map_or(now, |before| before.due);
+        let sound = kept.as_ref().map_or(0, |before| before.sound);
+        let checked = Checked {
+            asker,
+            target,
+            applied: if applied { Some(generation) } else { was_applied },
+            found: kept.and_then(|before| before.found),
+            sound,
+            refusals,
+            named: now,
+            due,
+        };
+        self.checked.insert(key, checked);
+        !same
+    }
+}
+
+/// Removes entries of one cluster other than these. Those of other clusters are not visited: this is done in each pass.
+pub(super) fn retain_of_cluster<T>(
+    known: &mut BTreeMap<Key, T>,
+    (namespace, uid): (&str, &str),
+    stays: impl Fn(&Key) -> bool,
+) {
+    let first = Key {
+        namespace: namespace.to_owned(),
+        uid: uid.to_owned(),
+        name: String::new(),
+        former: None,
+    };
+    let of_cluster = known.range(first..).map(|(key, _)| key);
+    let of_cluster = of_cluster.take_while(|key| key.namespace == namespace && key.uid == uid);
+    let others: Vec<_> = of_cluster.filter(|key| !stays(key)).cloned().collect();
+    for key in others {
+        known.remove(&key);
+    }
+}

@@ -1,0 +1,73 @@
+//! Former kubeconfigs, which stay in their Secrets until they are used: an entry may have several, and each may have 64 KiB.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use kit::{
+    shares::OfNamespaces,
+    tenant::{self, LONGEST_KUBECONFIG},
+};
+use kube::{Api, Client};
+use sha2::{Digest as _, Sha256};
+
+use super::Error;
+
+/// A kubeconfig in a Secret, as a pass has found and checked it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Stored {
+    namespace: String,
+    secret: String,
+    digest: [u8; 32],
+}
+
+/// Where kubeconfigs are read.
+#[derive(Clone)]
+pub struct Secrets {
+    client: Client,
+    /// For the Secrets of each namespace that are read at once.
+    places: Arc<OfNamespaces>,
+}
+
+impl Secrets {
+    /// Those that this client may read.
+    #[must_use]
+    pub fn new(client: Client, places: Arc<OfNamespaces>) -> Self {
+        Self { client, places }
+    }
+}
+
+impl Stored {
+    /// This kubeconfig of a Secret.
+    #[must_use]
+    pub fn new(namespace: &str, secret: &str, kubeconfig: &[u8]) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            secret: secret.to_owned(),
+            digest: Sha256::digest(kubeconfig).into(),
+        }
+    }
+
+    /// The kubeconfig.
+    ///
+    /// # Errors
+    /// When it is another one by now, which was not checked.
+    pub(super) async fn read(&self, secrets: &Secrets) -> Result<Arc<[u8]>, Error> {
+        let Self {
+            namespace,
+            secret,
+            digest,
+        } = self;
+        let _place = secrets.places.place(namespace).await;
+        let found = Api::<Secret>::namespaced(secrets.client.clone(), namespace);
+        let found = found.get_opt(secret).await.map_err(|error| Error::Unread {
+            secret: secret.clone(),
+            reason: tenant::reason(&error),
+        })?;
+        let kubeconfig = found.and_then(tenant::secret::kubeconfig);
+        kubeconfig
+            .filter(|kubeconfig| kubeconfig.len() <= LONGEST_KUBECONFIG)
+            .filter(|kubeconfig| <[u8; 32]>::from(Sha256::digest(kubeconfig)) == *digest)
+            .map(Arc::from)
+            .ok_or_else(|| Error::Changed(secret.clone()))
+    }
+}

@@ -1,0 +1,269 @@
+use std::{
+    convert::Infallible,
+    future,
+    sync::{Mutex, PoisonError},
+};
+
+use http::Method;
+use k8s_openapi::api::core::v1::Secret;
+use kit::{shares::OfNamespaces, tenant::Tenant as Connected};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+
+use super::*;
+
+const OWN: &str = "identity-provider=p";
+const STALE: &str = "identity-provider=q";
+const CLUSTER: &str = "clusterrolebindings";
+const NAMESPACED: &str = "rolebindings";
+
+fn binding(name: &str, kind: &str) -> Value {
+    let namespace = (kind == NAMESPACED).then_some("apps");
+    json!({
+        "metadata": {"name": name, "namespace": namespace, "uid": format!("{kind}-{name}")},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "oidc:people"}],
+    })
+}
+
+/// How the API server answers a change, by method, kind and name; `None`: never.
+type Answers = fn(&Method, &str, &str) -> Option<u16>;
+
+/// An API server with these bindings of each kind.
+#[derive(Clone)]
+struct Server {
+    own: Vec<&'static str>,
+    stale: Vec<&'static str>,
+    answers: Answers,
+    done: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn new(own: &[&'static str], stale: &[&'static str], answers: Answers) -> Self {
+        Self {
+            own: own.to_vec(),
+            stale: stale.to_vec(),
+            answers,
+            done: Arc::default(),
+        }
+    }
+
+    /// What was asked for beside lists.
+    fn done(&self) -> Vec<String> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn answer(&self, request: &http::Request<Body>) -> Option<(u16, Value)> {
+        let path = request.uri().path().to_owned();
+        let kind = if path.contains(CLUSTER) {
+            CLUSTER
+        } else {
+            NAMESPACED
+        };
+        let method = request.method();
+        if *method == Method::GET {
+            let query = request.uri().query().unwrap_or_default();
+            let names = if query.contains("provider%3Dp") {
+                &self.own
+            } else {
+                &self.stale
+            };
+            let done = self.done();
+            let is_there = |name: &&&str| {
+                let deletes = format!("DELETE {kind} {name}");
+                !done.contains(&deletes) || (self.answers)(&Method::DELETE, kind, name) != Some(200)
+            };
+            let items = names.iter().filter(is_there).map(|name| binding(name, kind));
+            let items: Vec<Value> = items.collect();
+            return Some((200, json!({"metadata": {}, "items": items})));
+        }
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.push(format!("{method} {kind} {name}"));
+        let code = (self.answers)(method, kind, name)?;
+        Some((
+            code,
+            json!({"kind": "Status", "code": code, "message": "said no"}),
+        ))
+    }
+
+    fn calls(&self) -> Calls {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let answer = server.answer(&request);
+            async move {
+                let (code, answer) = match answer {
+                    Some(answer) => answer,
+                    None => future::pending().await,
+                };
+                let response = http::Response::builder().status(code);
+                let response = response.body(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, Infallible>(response.unwrap())
+            }
+        });
+        let client = Client::new(service, "default");
+        Calls(Connected::connected("https://tenant".to_owned(), client))
+    }
+}
+
+/// These bindings of each kind are asked for.
+fn desired(names: &[&str]) -> GroupBindings {
+    let of = |kind: &'static str| names.iter().map(move |name| binding(name, kind));
+    GroupBindings {
+        selector: OWN.to_owned(),
+        stale: STALE.to_owned(),
+        cluster: of(CLUSTER)
+            .map(|found| serde_json::from_value(found).unwrap())
+            .collect(),
+        namespaced: of(NAMESPACED)
+            .map(|found| serde_json::from_value(found).unwrap())
+            .collect(),
+    }
+}
+
+#[tokio::test]
+async fn rights_are_deleted_before_others_are_given() {
+    // One that is not there any more, or that may not be deleted, is listed once more.
+    let answers: [(Answers, bool); 4] = [
+        (|_, _, _| Some(200), true),
+        (
+            |method, _, _| Some(if *method == Method::DELETE { 404 } else { 200 }),
+            false,
+        ),
+        (
+            |method, _, _| Some(if *method == Method::DELETE { 403 } else { 200 }),
+            false,
+        ),
+        (
+            |method, _, _| Some(if *method == Method::DELETE { 500 } else { 200 }),
+            false,
+        ),
+    ];
+    for (answers, succeeds) in answers {
+        let server = Server::new(&["before"], &["stale"], answers);
+        let applied = server.calls().reconcile(&desired(&["now"]), Then::Apply).await;
+        assert_eq!(applied.is_ok(), succeeds, "{applied:?}");
+        let mut done = server.done();
+        let applied = done.split_off(4);
+        assert!(done.iter().all(|done| done.starts_with("DELETE")), "{done:?}");
+        assert_eq!(
+            applied,
+            ["PATCH clusterrolebindings now", "PATCH rolebindings now"]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_holds_up_no_deletion() {
+    let patches: Answers = |method, kind, _| (*method != Method::PATCH || kind != CLUSTER).then_some(200);
+    let server = Server::new(&["before"], &[], patches);
+    let applied = time::timeout(ANSWER, server.calls().reconcile(&desired(&["now"]), Then::Apply)).await;
+    applied.unwrap_err();
+    assert!(server.done().contains(&"DELETE rolebindings before".to_owned()));
+
+    let deletes: Answers = |_, _, name| (name != "hangs").then_some(200);
+    let server = Server::new(&["hangs", "before"], &[], deletes);
+    let applied = time::timeout(ANSWER, server.calls().reconcile(&desired(&["now"]), Then::Apply)).await;
+    let why = applied.unwrap().unwrap_err().to_string();
+    assert!(
+        why.ends_with("no answer within 2 s to: delete ClusterRoleBinding hangs"),
+        "{why}"
+    );
+    let done = server.done();
+    for kind in [CLUSTER, NAMESPACED] {
+        for expected in [format!("DELETE {kind} before"), format!("PATCH {kind} now")] {
+            assert!(done.contains(&expected), "{expected}: {done:?}");
+        }
+    }
+}
+
+/// A former API server, and the one that the entry names now.
+async fn leave(former: &Server, used: &Server) -> Result<(), Error> {
+    let used = async { Ok(used.calls()) };
+    former.calls().leave(&desired(&["kept"]), used).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_deleted_holds_up_no_other() {
+    let refuses: Answers = |_, _, name| Some(if name == "before" { 403 } else { 200 });
+    let former = Server::new(&["before", "kept"], &[], refuses);
+    let used = Server::new(&[], &[], |_, _, _| Some(200));
+    let why = leave(&former, &used).await.unwrap_err().to_string();
+    assert!(
+        why.contains("refuses to delete ClusterRoleBinding before"),
+        "{why}"
+    );
+    for kind in [CLUSTER, NAMESPACED] {
+        let expected = format!("DELETE {kind} kept");
+        assert!(former.done().contains(&expected), "{:?}", former.done());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bindings_in_use_stay() {
+    let both = Server::new(&["before", "kept"], &[], |_, _, _| Some(200));
+    leave(&both, &both).await.unwrap();
+    let mut done = both.done();
+    done.sort();
+    assert_eq!(
+        done,
+        ["DELETE clusterrolebindings before", "DELETE rolebindings before"]
+    );
+
+    // It is not known which are.
+    let former = Server::new(&["before", "kept"], &[], |_, _, _| Some(200));
+    let unknown = async { future::pending::<Result<Calls, tenant::Error>>().await };
+    let why = former
+        .calls()
+        .leave(&desired(&["kept"]), unknown)
+        .await
+        .unwrap_err();
+    assert!(
+        why.to_string()
+            .starts_with("comparing with the bindings that are in use now: "),
+        "{why}"
+    );
+    let done = former.done();
+    assert!(
+        done.iter().all(|done| done.ends_with("before")) && done.len() == 2,
+        "{done:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_former_kubeconfig_is_used_only_as_it_was_found() {
+    let stored = Stored::new("tenants", "first", b"found");
+    for (code, value, expected) in [
+        (200, &b"found"[..], Ok(&b"found"[..])),
+        (
+            200,
+            b"changed",
+            Err("the Secret first has changed, and is read again within 30 s"),
+        ),
+        (
+            404,
+            b"",
+            Err("the Secret first has changed, and is read again within 30 s"),
+        ),
+        (403, b"", Err("reading the Secret first: said no")),
+    ] {
+        let secret = Secret {
+            data: Some([("value".to_owned(), k8s_openapi::ByteString(value.to_vec()))].into()),
+            ..Secret::default()
+        };
+        let answer = match code {
+            200 => serde_json::to_value(secret).unwrap(),
+            code => json!({"kind": "Status", "status": "Failure", "code": code, "message": "said no",
+                "reason": if code == 404 { "NotFound" } else { "Forbidden" }}),
+        };
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let response = http::Response::builder().status(code);
+            let response = response.body(Body::from(answer.to_string().into_bytes()));
+            async move { Ok::<_, Infallible>(response.unwrap()) }
+        });
+        let secrets = Secrets::new(Client::new(service, "default"), Arc::new(OfNamespaces::new(1)));
+        let read = stored.read(&secrets).await;
+        let read = read.as_deref().map_err(ToString::to_string);
+        assert_eq!(read, expected.map_err(str::to_owned), "{code}");
+    }
+}
