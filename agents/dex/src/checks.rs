@@ -305,12 +305,15 @@ impl Checks {
         let mut due: Vec<_> = due.collect();
         let mut places = Places::default();
         for (key, _) in running.values() {
-            places.take(key, providers.checked.get(key).is_some_and(Checked::fails));
+            places.take(
+                key,
+                providers.checked.get(key).is_some_and(|checked| checked.failed),
+            );
         }
         let mut chosen = Vec::new();
         for _ in running.len()..AT_ONCE {
             let free = due.iter().enumerate();
-            let free = free.filter(|(_, (key, checked))| places.has_for(key, checked.fails()));
+            let free = free.filter(|(_, (key, checked))| places.has_for(key, checked.failed));
             // A right that an entry takes away does not wait for former clusters that are due at the same time; nor do these wait for ever.
             let since = |key: &Key, checked: &Checked| match key.former {
                 Some(_) => checked.due + PAUSE,
@@ -319,7 +322,7 @@ impl Checks {
             let next = free.min_by_key(|(_, (key, checked))| (places.taken(key), since(key, checked)));
             let Some((index, _)) = next else { break };
             let (key, checked) = due.swap_remove(index);
-            places.take(key, checked.fails());
+            places.take(key, checked.failed);
             chosen.push((key.clone(), Arc::clone(&checked.target)));
         }
         chosen
@@ -339,6 +342,7 @@ impl Checks {
         } else {
             0
         };
+        checked.failed = found.is_err();
         let is_left = key.former.is_some() && checked.sound == 2;
         let found = Some(found.map_err(|(reason, why)| (reason, readable(&why, LONGEST))));
         if checked.found == found && !is_left {

@@ -111,7 +111,7 @@ impl Providers {
             // What is applied by a kubeconfig that is not recorded would stay for ever.
             tenants.named = tenants.named.map(|named| named.map(Tenant::restricted));
         }
-        if written.is_ok() {
+        if is_kept {
             tenants.former.retain(|former| !gone.contains(&former.secret));
         }
         self.checks.bind(&key, asker, &tenants);

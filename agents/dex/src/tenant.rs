@@ -102,8 +102,16 @@ pub enum Error {
     #[error("comparing with the bindings that are in use now: {0}")]
     InUse(Box<Self>),
     /// The API server of the kubeconfig that the entry names cannot be connected to in time.
-    #[error("no connection to the API server of kubeconfigSecret within 2 s")]
-    NoConnection,
+    #[error("no connection to the API server of kubeconfigSecret within {0} s")]
+    NoConnection(u64),
+    /// The kubeconfig of a former Secret cannot be used.
+    #[error("the kubeconfig of the Secret {secret}: {why}")]
+    Former {
+        /// Its name.
+        secret: String,
+        /// Why not.
+        why: String,
+    },
     /// The Secret of a kubeconfig cannot be read.
     #[error("reading the Secret {secret}: {reason}")]
     Unread {
@@ -125,8 +133,8 @@ impl Error {
             Self::Server(tenant::Error::Kubeconfig(_)) => KUBECONFIG_INVALID,
             Self::Server(tenant::Error::Unreachable { .. }) => TENANT_UNREACHABLE,
             Self::Refused { .. } | Self::Remain { .. } | Self::MayBeInUse => TENANT_REFUSES,
-            Self::NoConnection => TENANT_UNREACHABLE,
-            Self::Changed(_) | Self::Unread { .. } => KUBECONFIG_INVALID,
+            Self::NoConnection(_) => TENANT_UNREACHABLE,
+            Self::Changed(_) | Self::Unread { .. } | Self::Former { .. } => KUBECONFIG_INVALID,
             Self::InUse(error) => error.reason(),
         }
     }
@@ -205,12 +213,24 @@ impl Tenant {
             Kubeconfig::Kept(kubeconfig) => Arc::clone(kubeconfig),
             Kubeconfig::InSecret(stored) => stored.read(secrets).await?,
         };
-        let server = tenant::server(&kubeconfig)?;
+        let server = tenant::server(&kubeconfig).map_err(|error| self.named(error.into()))?;
         let applied = time::timeout(ANSWER, self.apply_in_time(&kubeconfig, destinations)).await;
-        applied.unwrap_or_else(|_| {
+        let applied = applied.unwrap_or_else(|_| {
             let reason = format!("no answer within {} s", ANSWER.as_secs());
             Err(tenant::Error::Unreachable { server, reason }.into())
-        })
+        });
+        applied.map_err(|error| self.named(error))
+    }
+
+    /// An error about the kubeconfig, with the name of a former Secret.
+    fn named(&self, error: Error) -> Error {
+        match (&self.kubeconfig, error) {
+            (Kubeconfig::InSecret(stored), Error::Server(tenant::Error::Kubeconfig(why))) => {
+                let secret = stored.secret().to_owned();
+                Error::Former { secret, why }
+            }
+            (_, error) => error,
+        }
     }
 
     async fn apply_in_time(&self, kubeconfig: &[u8], destinations: &Destinations) -> Result<(), Error> {

@@ -18,6 +18,8 @@ pub(super) struct Checked {
     /// The generation of the spec that its provider was applied for last.
     pub(super) applied: Option<i64>,
     pub(super) found: Option<Found>,
+    /// Whether the last check has failed, whatever was checked then.
+    pub(super) failed: bool,
     /// How many checks in a row have found no fault.
     pub(super) sound: u32,
     /// Which directories have refused their account, and when they are asked again.
@@ -26,13 +28,6 @@ pub(super) struct Checked {
     pub(super) named: Instant,
     /// When it is checked next.
     pub(super) due: Instant,
-}
-
-impl Checked {
-    /// Whether the last check has failed.
-    pub(super) fn fails(&self) -> bool {
-        self.found.as_ref().is_some_and(Result::is_err)
-    }
 }
 
 /// All providers, and the clusters in which bindings are not to be any more.
@@ -61,6 +56,7 @@ impl Providers {
         // What was found of the issuer stays until the next result, so that a renewed certificate is no outage. It says nothing of what
         // another spec asks for: neither of its provider nor of its bindings.
         let generation = asker.1;
+        let failed = before.as_ref().is_some_and(|before| before.failed);
         let was_applied = before.as_ref().and_then(|before| before.applied);
         let kept = before.filter(|before| {
             let of_this_spec = before.asker.1 == generation && (!applied || was_applied == Some(generation));
@@ -77,6 +73,7 @@ impl Providers {
             target,
             applied: if applied { Some(generation) } else { was_applied },
             found: kept.and_then(|before| before.found),
+            failed,
             sound,
             refusals,
             named: now,

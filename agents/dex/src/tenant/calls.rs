@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kit::{
     apply::{self, Manager},
     tenant::{self, page::Page},
@@ -15,7 +16,7 @@ use kube::{
 };
 use render::dex::GroupBindings;
 use serde::de::IgnoredAny;
-use tokio::time;
+use tokio::time::{self, Instant};
 
 use super::{
     Binding, Error,
@@ -25,10 +26,13 @@ use crate::identity::MANAGER;
 
 /// Bindings that are listed: more than any provider can have. The server may answer with more; these are not kept.
 const LISTED: usize = 500;
-/// Within this time the bindings of a kind are deleted, or listed where they are in use: a webhook of the tenant that does not answer holds
-/// up no other.
-const EACH: Duration = Duration::from_secs(2);
-/// Bindings that are deleted concurrently.
+/// Within this time bindings are deleted, or applied: a webhook of the tenant that does not answer holds up no other call.
+const CHANGES: Duration = Duration::from_millis(3500);
+/// Within this time the API server that is used now is connected to, while bindings are deleted at the former one.
+const CONNECTION: Duration = Duration::from_secs(6);
+/// Within this time it lists its bindings.
+const LIST: Duration = Duration::from_secs(4);
+/// Bindings of a kind that are deleted or applied concurrently.
 const AT_ONCE: usize = 16;
 
 /// Calls of one API server.
@@ -45,16 +49,16 @@ pub(super) enum Then<'a> {
     MayDelete,
 }
 
-/// The bindings of a kind, once those are deleted that are not asked for.
-struct Cleared {
-    /// Those that are asked for, whatever is in them.
+/// The bindings of a kind.
+struct Listed {
+    /// Those that are asked for, whatever is in them, unless they are to be deleted.
     present: Vec<Found>,
+    /// Those that are to be deleted.
+    surplus: Vec<Found>,
     /// Those that are in use elsewhere, so that they stay.
     in_use: Vec<Found>,
-    /// Whether some were deleted, or were to be.
-    deletes: bool,
-    /// The first fault.
-    result: Result<(), Error>,
+    /// Whether bindings that are asked for may be in use.
+    may_be_in_use: bool,
 }
 
 impl Calls {
@@ -66,10 +70,18 @@ impl Calls {
             namespaced,
         } = bindings;
         let selectors = (&**selector, &**stale);
-        let in_cluster = self.clear(selectors, cluster, then).await;
-        let in_namespaces = self.clear(selectors, namespaced, then).await;
-        let in_cluster = self.finish(selectors, cluster, then, in_cluster).await;
-        in_cluster.and(self.finish(selectors, namespaced, then, in_namespaces).await)
+        // One after another: an answer may have a MiB, and many tenants are asked at once.
+        let in_cluster = self.listed(selectors, cluster, then).await;
+        let in_namespaces = self.listed(selectors, namespaced, then).await;
+        let (in_cluster, in_namespaces) = tokio::join!(
+            self.without_surplus::<ClusterRoleBinding>(in_cluster),
+            self.without_surplus::<RoleBinding>(in_namespaces),
+        );
+        let (in_cluster, in_namespaces) = tokio::join!(
+            self.finish(selectors, cluster, then, in_cluster),
+            self.finish(selectors, namespaced, then, in_namespaces),
+        );
+        in_cluster.and(in_namespaces)
     }
 
     /// Deletes all bindings, except those that the API server has which is used now. `used`: connects to that.
@@ -79,53 +91,64 @@ impl Calls {
         used: impl Future<Output = Result<Self, tenant::Error>>,
     ) -> Result<(), Error> {
         // What nobody asks for does not wait for the other API server, and nothing waits for what cannot be deleted of it.
-        let deleted = self.reconcile(bindings, Then::Keep).await;
+        let (deleted, used) = tokio::join!(
+            self.reconcile(bindings, Then::Keep),
+            time::timeout(CONNECTION, used),
+        );
         let in_use = |error: Error| Error::InUse(Box::new(error));
-        let used = time::timeout(EACH, used).await;
-        let used = used.map_err(|_| in_use(Error::NoConnection))?;
+        let used = used.map_err(|_| in_use(Error::NoConnection(CONNECTION.as_secs())))?;
         let used = used.map_err(|error| in_use(error.into()))?;
         deleted.and(self.reconcile(bindings, Then::Delete(Some(&used))).await)
     }
 
-    /// Deletes what is not asked for. The selectors are of the provider's bindings, and of those whose provider the cluster does not have any
-    /// more.
+    /// The selectors are of the provider's bindings, and of those whose provider the cluster does not have any more.
     ///
     /// # Errors
-    /// When bindings cannot be listed: then nothing is done about any.
-    async fn clear<K: Binding>(
+    /// When bindings cannot be listed: then nothing is done about any of the kind.
+    async fn listed<K: Binding>(
         &self,
         selectors: (&str, &str),
         desired: &[K],
         then: Then<'_>,
-    ) -> Result<Cleared, Error> {
+    ) -> Result<Listed, Error> {
         let (mut present, mut surplus) = self.sorted(selectors, desired).await?;
-        let mut result = Ok(());
+        let may_be_in_use = matches!(then, Then::MayDelete) && !present.is_empty();
         let mut in_use: Vec<Found> = Vec::new();
-        match then {
-            Then::MayDelete if !present.is_empty() => result = Err(Error::MayBeInUse),
-            Then::MayDelete | Then::Keep | Then::Apply => {}
-            Then::Delete(there) => {
-                // Listed later than what is deleted: a binding that the same cluster is given meanwhile is not among that.
-                if let Some(there) = there.filter(|_| !present.is_empty()) {
-                    let listed = there.list_in_time::<K>(selectors.0).await;
-                    in_use = listed.map_err(|error| Error::InUse(Box::new(error)))?;
-                }
-                surplus.extend(std::mem::take(&mut present));
+        if let Then::Delete(there) = then {
+            // Listed later than what is deleted: a binding that the same cluster is given meanwhile is not among that.
+            if let Some(there) = there.filter(|_| !present.is_empty()) {
+                let listed = there.list_in_time::<K>(selectors.0).await;
+                in_use = listed.map_err(|error| Error::InUse(Box::new(error)))?;
             }
+            surplus.extend(std::mem::take(&mut present));
         }
         surplus.retain(|found| !is_among(&in_use, found));
-        let mut deleting = Vec::with_capacity(surplus.len());
-        for found in &surplus {
-            deleting.push(self.delete_in_time::<K>(found));
-        }
-        let deleted = stream::iter(deleting).buffer_unordered(AT_ONCE);
-        let deleted: Vec<Result<(), Error>> = deleted.collect().await;
-        Ok(Cleared {
+        Ok(Listed {
             present,
+            surplus,
             in_use,
-            deletes: !surplus.is_empty(),
-            result: deleted.into_iter().fold(result, Result::and),
+            may_be_in_use,
         })
+    }
+
+    /// Deletes what is to be deleted of a kind. Returns the first fault with it.
+    async fn without_surplus<K: Binding>(
+        &self,
+        listed: Result<Listed, Error>,
+    ) -> Result<(Listed, Result<(), Error>), Error> {
+        let listed = listed?;
+        let mut deletions = Vec::with_capacity(listed.surplus.len());
+        for found in &listed.surplus {
+            let action = format!("delete {} {}", K::kind(&()), found.metadata.name);
+            deletions.push((action, self.delete::<K>(found)));
+        }
+        let deleted = self.all(deletions).await;
+        let may_be_in_use = if listed.may_be_in_use {
+            Err(Error::MayBeInUse)
+        } else {
+            Ok(())
+        };
+        Ok((listed, may_be_in_use.and(deleted)))
     }
 
     /// Applies what is asked for, if it is to be, and lists once more what was deleted: finalizers may hold it, and a listing is bounded.
@@ -134,23 +157,26 @@ impl Calls {
         selectors: (&str, &str),
         desired: &[K],
         then: Then<'_>,
-        cleared: Result<Cleared, Error>,
+        listed: Result<(Listed, Result<(), Error>), Error>,
     ) -> Result<(), Error> {
-        let Cleared {
+        let (listed, deleted) = listed?;
+        let Listed {
             present,
+            surplus,
             in_use,
-            deletes,
-            mut result,
-        } = cleared?;
+            may_be_in_use: _,
+        } = listed;
+        let mut applications = Vec::new();
         if matches!(then, Then::Apply) {
             for binding in desired {
                 if !present.iter().any(|found| found.stands_as(binding)) {
-                    result = result.and(self.apply(binding).await);
+                    applications.push((action_of(binding), self.apply(binding)));
                 }
             }
         }
-        result?;
-        if !deletes {
+        let applied = self.all(applications).await;
+        deleted.and(applied)?;
+        if surplus.is_empty() {
             return Ok(());
         }
         let (present, mut surplus) = self.sorted(selectors, desired).await?;
@@ -164,13 +190,31 @@ impl Calls {
         Err(Error::Remain { server })
     }
 
+    /// Makes these calls concurrently. Returns the first fault by their order, whichever ends first.
+    async fn all(&self, calls: Vec<(String, impl Future<Output = Result<(), Error>>)>) -> Result<(), Error> {
+        let until = Instant::now() + CHANGES;
+        let calls = calls
+            .into_iter()
+            .enumerate()
+            .map(|(index, (action, call))| async move {
+                let done = time::timeout_at(until, call).await;
+                (
+                    index,
+                    done.unwrap_or_else(|_| Err(self.too_late(&action, CHANGES))),
+                )
+            });
+        let calls: Vec<_> = calls.collect();
+        let mut done: Vec<_> = stream::iter(calls).buffer_unordered(AT_ONCE).collect().await;
+        done.sort_unstable_by_key(|(index, _)| *index);
+        done.into_iter().map(|(_, done)| done).collect()
+    }
+
     /// The bindings that are desired, whatever is in them, and those that are to be deleted.
     async fn sorted<K: Binding>(
         &self,
         (own, stale): (&str, &str),
         desired: &[K],
     ) -> Result<(Vec<Found>, Vec<Found>), Error> {
-        // One after another: an answer may have a MiB, and many tenants are asked at once.
         let listed = self.list::<K>(own).await?.into_iter();
         let (present, mut surplus): (Vec<_>, Vec<_>) =
             listed.partition(|found| desired.iter().any(|desired| found.is(desired)));
@@ -191,14 +235,8 @@ impl Calls {
 
     /// The same within its time.
     async fn list_in_time<K: Binding>(&self, selector: &str) -> Result<Vec<Found>, Error> {
-        let listed = time::timeout(EACH, self.list::<K>(selector)).await;
-        listed.unwrap_or_else(|_| Err(self.too_late(&format!("list {}s", K::kind(&())))))
-    }
-
-    async fn delete_in_time<K: Binding>(&self, found: &Found) -> Result<(), Error> {
-        let deleted = time::timeout(EACH, self.delete::<K>(found)).await;
-        let action = || format!("delete {} {}", K::kind(&()), found.metadata.name);
-        deleted.unwrap_or_else(|_| Err(self.too_late(&action())))
+        let listed = time::timeout(LIST, self.list::<K>(selector)).await;
+        listed.unwrap_or_else(|_| Err(self.too_late(&format!("list {}s", K::kind(&())), LIST)))
     }
 
     async fn delete<K: Binding>(&self, found: &Found) -> Result<(), Error> {
@@ -228,19 +266,14 @@ impl Calls {
         let params = PatchParams::apply(manager).force();
         let request = within::<K>(namespace.as_deref()).patch(&name, &params, &Patch::Apply(binding));
         let applied = self.0.call::<IgnoredAny>(request).await;
-        applied.map(|_| ()).map_err(|error| {
-            let place = namespace
-                .map(|namespace| format!("{namespace}/"))
-                .unwrap_or_default();
-            let kind = K::kind(&());
-            let action = format!("apply {kind} {place}{name} of role {}", binding.role().name);
-            self.failed(&action, &error)
-        })
+        applied
+            .map(|_| ())
+            .map_err(|error| self.failed(&action_of(binding), &error))
     }
 
-    fn too_late(&self, action: &str) -> Error {
+    fn too_late(&self, action: &str, limit: Duration) -> Error {
         let (server, action) = (self.0.server().to_owned(), tenant::short(action));
-        let reason = format!("no answer within {} s to: {action}", EACH.as_secs());
+        let reason = format!("no answer within {} s to: {action}", limit.as_secs_f64());
         tenant::Error::Unreachable { server, reason }.into()
     }
 
@@ -261,6 +294,12 @@ impl Calls {
 /// The objects of a kind, in a namespace or in the whole cluster.
 fn within<K: Binding>(namespace: Option<&str>) -> Request {
     Request::new(K::url_path(&(), namespace))
+}
+
+fn action_of<K: Binding>(binding: &K) -> String {
+    let place = binding.namespace().map(|namespace| format!("{namespace}/"));
+    let (kind, name, role) = (K::kind(&()), binding.name_any(), &binding.role().name);
+    format!("apply {kind} {}{name} of role {role}", place.unwrap_or_default())
 }
 
 /// Whether this very object is among others.

@@ -47,6 +47,10 @@ impl Stored {
         }
     }
 
+    pub(super) fn secret(&self) -> &str {
+        &self.secret
+    }
+
     /// The kubeconfig.
     ///
     /// # Errors

@@ -35,6 +35,8 @@ struct Server {
     own: Vec<&'static str>,
     stale: Vec<&'static str>,
     answers: Answers,
+    /// After how many milliseconds it answers a change, by name.
+    late: fn(&str) -> u64,
     done: Arc<Mutex<Vec<String>>>,
 }
 
@@ -44,6 +46,7 @@ impl Server {
             own: own.to_vec(),
             stale: stale.to_vec(),
             answers,
+            late: |_| 0,
             done: Arc::default(),
         }
     }
@@ -91,7 +94,10 @@ impl Server {
         let server = self.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let answer = server.answer(&request);
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+            let late = Duration::from_millis((server.late)(name));
             async move {
+                time::sleep(late).await;
                 let (code, answer) = match answer {
                     Some(answer) => answer,
                     None => future::pending().await,
@@ -153,27 +159,76 @@ async fn rights_are_deleted_before_others_are_given() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_call_that_hangs_holds_up_no_deletion() {
-    let patches: Answers = |method, kind, _| (*method != Method::PATCH || kind != CLUSTER).then_some(200);
-    let server = Server::new(&["before"], &[], patches);
-    let applied = time::timeout(ANSWER, server.calls().reconcile(&desired(&["now"]), Then::Apply)).await;
-    applied.unwrap_err();
-    assert!(server.done().contains(&"DELETE rolebindings before".to_owned()));
+/// What was asked for beside lists, and the result.
+async fn in_time(server: &Server, desired: &GroupBindings) -> (Vec<String>, Result<(), Error>) {
+    let applied = time::timeout(ANSWER, server.calls().reconcile(desired, Then::Apply)).await;
+    (server.done(), applied.unwrap())
+}
 
-    let deletes: Answers = |_, _, name| (name != "hangs").then_some(200);
-    let server = Server::new(&["hangs", "before"], &[], deletes);
-    let applied = time::timeout(ANSWER, server.calls().reconcile(&desired(&["now"]), Then::Apply)).await;
-    let why = applied.unwrap().unwrap_err().to_string();
-    assert!(
-        why.ends_with("no answer within 2 s to: delete ClusterRoleBinding hangs"),
-        "{why}"
-    );
-    let done = server.done();
-    for kind in [CLUSTER, NAMESPACED] {
-        for expected in [format!("DELETE {kind} before"), format!("PATCH {kind} now")] {
-            assert!(done.contains(&expected), "{expected}: {done:?}");
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_holds_up_no_other() {
+    // More than are deleted concurrently.
+    const MANY: [&str; 40] = ["before"; 40];
+    let cases: [(&[&'static str], Answers, &str); 3] = [
+        (
+            &["before"],
+            |method, kind, _| (*method != Method::PATCH || kind != CLUSTER).then_some(200),
+            "apply ClusterRoleBinding first of role view",
+        ),
+        (
+            &["hangs", "before"],
+            |_, _, name| (name != "hangs").then_some(200),
+            "delete ClusterRoleBinding hangs",
+        ),
+        (
+            &MANY,
+            |method, kind, _| (*method != Method::DELETE || kind != CLUSTER).then_some(200),
+            "delete ClusterRoleBinding before",
+        ),
+    ];
+    for (own, answers, call) in cases {
+        let server = Server::new(own, &[], answers);
+        let (done, result) = in_time(&server, &desired(&["first", "second"])).await;
+        let why = result.unwrap_err().to_string();
+        assert!(
+            why.ends_with(&format!("no answer within 3.5 s to: {call}")),
+            "{why}"
+        );
+        for kind in [CLUSTER, NAMESPACED] {
+            for change in ["DELETE {} before", "PATCH {} first", "PATCH {} second"] {
+                let change = change.replace("{}", kind);
+                assert!(done.contains(&change), "{call}, {change}: {done:?}");
+            }
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_answers_count() {
+    let server = Server {
+        late: |_| 3000,
+        ..Server::new(&["before"], &[], |_, _, _| Some(200))
+    };
+    let calls = server.calls();
+    calls.reconcile(&desired(&["now"]), Then::Apply).await.unwrap();
+    assert_eq!(server.done().len(), 4);
+}
+
+/// Otherwise the status would change from check to check.
+#[tokio::test(start_paused = true)]
+async fn the_first_fault_is_the_same_whichever_call_ends_first() {
+    let each: [fn(&str) -> u64; 2] = [
+        |name| if name == "a" { 10 } else { 0 },
+        |name| if name == "a" { 0 } else { 10 },
+    ];
+    for late in each {
+        let server = Server {
+            late,
+            ..Server::new(&["a", "b"], &[], |_, _, _| Some(403))
+        };
+        let (_, result) = in_time(&server, &desired(&[])).await;
+        let why = result.unwrap_err().to_string();
+        assert!(why.contains("refuses to delete ClusterRoleBinding a:"), "{why}");
     }
 }
 
@@ -209,6 +264,16 @@ async fn bindings_in_use_stay() {
         done,
         ["DELETE clusterrolebindings before", "DELETE rolebindings before"]
     );
+
+    // The one that is used is connected to late.
+    let former = Server::new(&["before", "kept"], &[], |_, _, _| Some(200));
+    let used = Server::new(&[], &[], |_, _, _| Some(200));
+    let late = async {
+        time::sleep(Duration::from_secs(5)).await;
+        Ok(used.calls())
+    };
+    former.calls().leave(&desired(&["kept"]), late).await.unwrap();
+    assert_eq!(former.done().len(), 4);
 
     // It is not known which are.
     let former = Server::new(&["before", "kept"], &[], |_, _, _| Some(200));

@@ -80,10 +80,10 @@ fn a_former_cluster_is_checked_by_itself_until_it_is_left() {
 }
 
 /// Former clusters of one entry, and its provider.
-fn bind_former(checks: &Checks, key: &Key, secrets: &[String]) {
+fn bind_former(checks: &Checks, key: &Key, secrets: &[String], groups: &str) {
     let former = secrets.iter().map(|secret| Former {
         secret: secret.clone(),
-        tenant: Ok(former_tenant(secret)),
+        tenant: Ok(tenants_former(groups)),
     });
     let tenants = Tenants {
         former: former.collect(),
@@ -105,7 +105,7 @@ async fn checks_that_hang_leave_places_to_former_clusters() {
     for name in &names {
         applied(&checks, &key("tenants", name), target("a", "CA"));
     }
-    bind_former(&checks, &key("tenants", "shop"), &["first".to_owned()]);
+    bind_former(&checks, &key("tenants", "shop"), &["first".to_owned()], "a");
     let mut hanging = JoinSet::<()>::new();
     let begun = checks.due(Instant::now(), &Running::new());
     assert_eq!(begun.len(), OF_NAMESPACE);
@@ -138,19 +138,22 @@ fn former_clusters_that_fail_hold_up_no_other() {
     let checks = Checks::default();
     let shop = key("tenants", "shop");
     let mut secrets: Vec<String> = (0..6).map(|number| format!("fails{number}")).collect();
-    bind_former(&checks, &shop, &secrets);
+    bind_former(&checks, &shop, &secrets, "a");
     let away = || Err((ISSUER_UNREACHABLE, "away".to_owned()));
     for _ in 0..secrets.len() {
         let (key, target) = checks.due(Instant::now(), &Running::new()).remove(0);
         checks.store(&key, &target, away());
     }
+    // Also where the groups are others.
     secrets.push("works".to_owned());
-    bind_former(&checks, &shop, &secrets);
-    // The others have waited for longer.
-    let later = Instant::now() + PAUSE * 5;
-    let mut due = former_due(&checks, later, &Running::new());
-    due.sort();
-    assert_eq!(due, ["fails0", "works"]);
+    for groups in ["a", "b"] {
+        bind_former(&checks, &shop, &secrets, groups);
+        // The others have waited for longer.
+        let later = Instant::now() + PAUSE * 5;
+        let mut due = former_due(&checks, later, &Running::new());
+        due.sort();
+        assert_eq!(due, ["fails0", "works"], "{groups}");
+    }
 }
 
 #[tokio::test]

@@ -43,6 +43,9 @@ async fn a_server_at_the_same_place_is_another_one() {
         "{why}"
     );
     recorded(&scene, &["named", "first"]).await;
+    // A name is no pattern.
+    forget(stage, "n.med").await;
+    recorded(&scene, &["named", "first"]).await;
     forget(stage, "first").await;
     recorded(&scene, &["named"]).await;
     is_ready().await;
