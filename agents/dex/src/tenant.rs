@@ -130,11 +130,12 @@ impl Error {
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Server(tenant::Error::Kubeconfig(_)) => KUBECONFIG_INVALID,
-            Self::Server(tenant::Error::Unreachable { .. }) => TENANT_UNREACHABLE,
+            Self::Server(tenant::Error::Kubeconfig(_))
+            | Self::Changed(_)
+            | Self::Unread { .. }
+            | Self::Former { .. } => KUBECONFIG_INVALID,
+            Self::Server(tenant::Error::Unreachable { .. }) | Self::NoConnection(_) => TENANT_UNREACHABLE,
             Self::Refused { .. } | Self::Remain { .. } | Self::MayBeInUse => TENANT_REFUSES,
-            Self::NoConnection(_) => TENANT_UNREACHABLE,
-            Self::Changed(_) | Self::Unread { .. } | Self::Former { .. } => KUBECONFIG_INVALID,
             Self::InUse(error) => error.reason(),
         }
     }
