@@ -215,7 +215,8 @@ impl Tenant {
             Kubeconfig::InSecret(stored) => stored.read(secrets).await?,
         };
         let server = tenant::server(&kubeconfig).map_err(|error| self.named(error.into()))?;
-        let applied = time::timeout(ANSWER, self.apply_in_time(&kubeconfig, destinations)).await;
+        let applied = Box::pin(self.apply_in_time(&kubeconfig, destinations));
+        let applied = time::timeout(ANSWER, applied).await;
         let applied = applied.unwrap_or_else(|_| {
             let reason = format!("no answer within {} s", ANSWER.as_secs());
             Err(tenant::Error::Unreachable { server, reason }.into())
