@@ -206,7 +206,7 @@ impl Calls {
         let calls: Vec<_> = calls.collect();
         let mut done: Vec<_> = stream::iter(calls).buffer_unordered(AT_ONCE).collect().await;
         done.sort_unstable_by_key(|(index, _)| *index);
-        done.into_iter().map(|(_, done)| done).collect()
+        done.into_iter().try_for_each(|(_, done)| done)
     }
 
     /// The bindings that are desired, whatever is in them, and those that are to be deleted.
