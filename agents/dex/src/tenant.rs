@@ -5,7 +5,7 @@
 
 mod calls;
 mod found;
-pub(crate) mod stored;
+pub mod stored;
 #[cfg(test)]
 mod tests;
 

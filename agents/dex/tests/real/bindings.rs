@@ -16,7 +16,7 @@ use sandbox::site::Site;
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
-use crate::stage::on_loopback;
+use crate::stage::{no_secrets, on_loopback};
 
 const SITE: &str = "north/site-a";
 
@@ -77,7 +77,7 @@ async fn bindings_of_a_provider_that_is_gone_are_deleted() {
     let here = on_loopback();
     let apply = async |bindings: GroupBindings| {
         let tenant = Tenant::new(file.clone().into_bytes(), bindings);
-        tenant.apply(&here).await.unwrap();
+        tenant.apply(&no_secrets(), &here).await.unwrap();
     };
     let staff = json!({"name": "staff", "groups": [{"group": "admins", "clusterRole": "cluster-admin"}]});
     let partners = json!({"name": "partners", "groups": [{"group": "dev", "clusterRole": "view"}]});
@@ -131,7 +131,7 @@ async fn a_tenant_has_the_bindings_of_its_spec_and_no_others() {
     let admins = json!({"group": "admins", "clusterRole": "cluster-admin"});
     let editors = json!({"group": "dev", "clusterRole": "edit", "namespace": "apps"});
     let shop = of("shop", json!([admins, editors, admins]));
-    shop.apply(&here).await.unwrap();
+    shop.apply(&no_secrets(), &here).await.unwrap();
     let both = ["oidc:admins cluster-admin", "oidc:dev edit in apps"];
     assert_eq!(bound(&site).await, both);
 
@@ -143,7 +143,7 @@ async fn a_tenant_has_the_bindings_of_its_spec_and_no_others() {
         entries.iter().filter(of_agent).count()
     };
     let before = written(&site);
-    shop.apply(&here).await.unwrap();
+    shop.apply(&no_secrets(), &here).await.unwrap();
     assert_eq!(written(&site), before);
     site.kubectl_ok(&[
         "delete",
@@ -170,26 +170,26 @@ async fn a_tenant_has_the_bindings_of_its_spec_and_no_others() {
     ])
     .await
     .unwrap();
-    shop.apply(&here).await.unwrap();
+    shop.apply(&no_secrets(), &here).await.unwrap();
     assert_eq!(bound(&site).await, both);
 
     // Another provider with the same API server keeps its own.
     of("bank", json!([{"group": "tellers", "clusterRole": "view"}]))
-        .apply(&here)
+        .apply(&no_secrets(), &here)
         .await
         .unwrap();
     of("shop", json!([{"group": "admins", "clusterRole": "view"}]))
-        .apply(&here)
+        .apply(&no_secrets(), &here)
         .await
         .unwrap();
     assert_eq!(bound(&site).await, ["oidc:admins view", "oidc:tellers view"]);
-    of("shop", json!([])).apply(&here).await.unwrap();
+    of("shop", json!([])).apply(&no_secrets(), &here).await.unwrap();
     assert_eq!(bound(&site).await, ["oidc:tellers view"]);
 
     // So does one of the same name in another site.
     let elsewhere = bindings_from("north/site-b", "bank", &json!([]));
     let elsewhere = Tenant::new(file.clone().into_bytes(), elsewhere);
-    elsewhere.apply(&here).await.unwrap();
+    elsewhere.apply(&no_secrets(), &here).await.unwrap();
     assert_eq!(bound(&site).await, ["oidc:tellers view"]);
 
     // A binding that is refused holds up no other.
@@ -197,7 +197,7 @@ async fn a_tenant_has_the_bindings_of_its_spec_and_no_others() {
         "shop",
         json!([{"group": "dev", "clusterRole": "edit", "namespace": "nowhere"}, editors, admins]),
     )
-    .apply(&here)
+    .apply(&no_secrets(), &here)
     .await
     .unwrap_err();
     assert_eq!(error.reason(), TENANT_REFUSES);
@@ -221,7 +221,7 @@ async fn a_tenants_server_that_cannot_be_used_is_named() {
     let groups = bindings("shop", &json!([{"group": "admins", "clusterRole": "view"}]));
     let apply = async |file: &Value, destinations: &Destinations| {
         let tenant = Tenant::new(file.to_string().into_bytes(), groups.clone());
-        tenant.apply(destinations).await.unwrap_err()
+        tenant.apply(&no_secrets(), destinations).await.unwrap_err()
     };
     let with = |pointer: &str, value: Value| {
         let mut file = file.clone();
@@ -276,7 +276,7 @@ async fn a_server_that_never_answers_delays_no_other() {
     let groups = bindings("shop", &json!([{"group": "admins", "clusterRole": "view"}]));
     let before = Instant::now();
     let error = Tenant::new(file.into_bytes(), groups)
-        .apply(&on_loopback())
+        .apply(&no_secrets(), &on_loopback())
         .await
         .unwrap_err();
     assert_eq!(error.reason(), TENANT_UNREACHABLE);

@@ -16,11 +16,18 @@ use dex_agent::{
 use sandbox::slapd::BIND_DN;
 use serde_json::json;
 
-use crate::stage::{Stage, on_loopback};
+use crate::stage::{Stage, no_secrets, on_loopback};
 
 async fn check(stage: &Stage, target: &Target) -> Found {
     let own_keys = OwnKeys::new(Some(Arc::new(stage.restarted())));
-    checks::check(target, &Refusals::default(), &own_keys, &on_loopback()).await
+    checks::check(
+        target,
+        &Refusals::default(),
+        &own_keys,
+        &no_secrets(),
+        &on_loopback(),
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,7 +90,16 @@ async fn a_provider_is_right_by_its_answers() {
 
     // It binds once: the directory, which answers nothing now, is not asked again.
     let refusals = Refusals::default();
-    let again = async || checks::check(&refused.target, &refusals, &OwnKeys::default(), &on_loopback()).await;
+    let again = async || {
+        checks::check(
+            &refused.target,
+            &refusals,
+            &OwnKeys::default(),
+            &no_secrets(),
+            &on_loopback(),
+        )
+        .await
+    };
     assert_eq!(again().await.unwrap_err().0, DIRECTORY_REFUSES_BIND);
     stage.directory.process.pause().unwrap();
     assert_eq!(again().await.unwrap_err().0, DIRECTORY_REFUSES_BIND);

@@ -15,9 +15,10 @@ use dex_agent::{
     discovery, https,
     metrics::StorageMetrics,
     storage::{Part, StorageArgs, Store},
+    tenant::stored,
 };
 use etcd_client::{Client, ConnectOptions};
-use kit::tenant::destinations::Destinations;
+use kit::{shares::OfNamespaces, tenant::destinations::Destinations};
 use render::dex::{self, Certificate, Plan, Secrets, Storage};
 use runtime::resolver::Resolver;
 use rustls::ClientConfig;
@@ -266,6 +267,13 @@ pub(crate) fn on_loopback() -> Destinations {
         Some(&["127.0.0.0/8".parse().unwrap()]),
         [],
     )
+}
+
+/// Nobody reads former kubeconfigs in these tests.
+pub(crate) fn no_secrets() -> stored::Secrets {
+    let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let client = kube::Client::try_from(nowhere).unwrap();
+    stored::Secrets::new(client, OfNamespaces::new(1).into())
 }
 
 /// A client of etcd with a provider's own name and password.
