@@ -47,7 +47,7 @@ use crate::{
 /// Pause between two checks of a provider.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Within this time a check is done.
-const CHECK: Duration = Duration::from_secs(10);
+const CHECK: Duration = Duration::from_secs(12);
 /// How often is determined which providers are due.
 const PACE: Duration = Duration::from_secs(1);
 /// Providers that are checked concurrently.

@@ -28,7 +28,7 @@ use self::{
 };
 
 /// Within this time the bindings are as they should be.
-const ANSWER: Duration = Duration::from_secs(8);
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// The tenant's API server, and the bindings that are to be there. It holds credentials, so it cannot be printed.
 #[derive(Clone, PartialEq)]

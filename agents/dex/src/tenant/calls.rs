@@ -17,6 +17,7 @@ use kube::{
 use render::dex::GroupBindings;
 use serde::de::IgnoredAny;
 use tokio::time::{self, Instant};
+use uuid::Uuid;
 
 use super::{
     Binding, Error,
@@ -27,13 +28,14 @@ use crate::identity::MANAGER;
 /// Bindings that are listed: more than any provider can have. The server may answer with more; these are not kept.
 const LISTED: usize = 500;
 /// Within this time bindings are deleted, or applied: a webhook of the tenant that does not answer holds up no other call.
-const CHANGES: Duration = Duration::from_millis(3500);
-/// Within this time the API server that is used now is connected to, while bindings are deleted at the former one.
-const CONNECTION: Duration = Duration::from_secs(6);
-/// Within this time it lists its bindings.
+const CHANGES: Duration = Duration::from_secs(4);
+/// Within this time bindings are listed once.
 const LIST: Duration = Duration::from_secs(4);
+/// Within this time the API server that is used now is connected to and has listed its bindings. Meanwhile bindings are deleted at the former
+/// one.
+const USED: Duration = Duration::from_secs(6);
 /// Bindings of a kind that are deleted or applied concurrently.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 8;
 
 /// Calls of one API server.
 pub(super) struct Calls(pub(super) tenant::Tenant);
@@ -43,10 +45,31 @@ pub(super) struct Calls(pub(super) tenant::Tenant);
 pub(super) enum Then<'a> {
     Apply,
     Keep,
-    /// They are deleted, except those that this API server also has.
-    Delete(Option<&'a Calls>),
+    /// They are deleted, except those that another API server also has.
+    Delete(Option<&'a Used>),
     /// If there are any, it is an error.
     MayDelete,
+}
+
+/// The API server that is used now, and how long it is asked.
+pub(super) struct Used {
+    calls: Calls,
+    limit: Limit,
+}
+
+/// Until when calls are waited for.
+#[derive(Clone, Copy)]
+struct Limit {
+    time: Duration,
+    until: Instant,
+}
+
+impl Limit {
+    /// That begins now.
+    fn new(time: Duration) -> Self {
+        let until = Instant::now() + time;
+        Self { time, until }
+    }
 }
 
 /// The bindings of a kind.
@@ -70,12 +93,10 @@ impl Calls {
             namespaced,
         } = bindings;
         let selectors = (&**selector, &**stale);
-        // One after another: an answer may have a MiB, and many tenants are asked at once.
-        let in_cluster = self.listed(selectors, cluster, then).await;
-        let in_namespaces = self.listed(selectors, namespaced, then).await;
+        // No more at once: an answer may have a MiB, and many tenants are asked at once.
         let (in_cluster, in_namespaces) = tokio::join!(
-            self.without_surplus::<ClusterRoleBinding>(in_cluster),
-            self.without_surplus::<RoleBinding>(in_namespaces),
+            self.without_surplus::<ClusterRoleBinding>(selectors, cluster, then),
+            self.without_surplus::<RoleBinding>(selectors, namespaced, then),
         );
         let (in_cluster, in_namespaces) = tokio::join!(
             self.finish(selectors, cluster, then, in_cluster),
@@ -90,15 +111,17 @@ impl Calls {
         bindings: &GroupBindings,
         used: impl Future<Output = Result<Self, tenant::Error>>,
     ) -> Result<(), Error> {
+        let limit = Limit::new(USED);
         // What nobody asks for does not wait for the other API server, and nothing waits for what cannot be deleted of it.
         let (deleted, used) = tokio::join!(
             self.reconcile(bindings, Then::Keep),
-            time::timeout(CONNECTION, used),
+            time::timeout_at(limit.until, used),
         );
         let in_use = |error: Error| Error::InUse(Box::new(error));
-        let used = used.map_err(|_| in_use(Error::NoConnection(CONNECTION.as_secs())))?;
-        let used = used.map_err(|error| in_use(error.into()))?;
-        deleted.and(self.reconcile(bindings, Then::Delete(Some(&used))).await)
+        let used = used.map_err(|_| in_use(Error::NoConnection(USED.as_secs())))?;
+        let calls = used.map_err(|error| in_use(error.into()))?;
+        let then = Then::Delete(Some(&Used { calls, limit }));
+        deleted.and(self.reconcile(bindings, then).await)
     }
 
     /// The selectors are of the provider's bindings, and of those whose provider the cluster does not have any more.
@@ -117,7 +140,8 @@ impl Calls {
         if let Then::Delete(there) = then {
             // Listed later than what is deleted: a binding that the same cluster is given meanwhile is not among that.
             if let Some(there) = there.filter(|_| !present.is_empty()) {
-                let listed = there.list_in_time::<K>(selectors.0).await;
+                let Used { calls, limit } = there;
+                let listed = calls.list::<K>(selectors.0, *limit).await;
                 in_use = listed.map_err(|error| Error::InUse(Box::new(error)))?;
             }
             surplus.extend(std::mem::take(&mut present));
@@ -131,12 +155,14 @@ impl Calls {
         })
     }
 
-    /// Deletes what is to be deleted of a kind. Returns the first fault with it.
+    /// Lists a kind, and deletes what is to be deleted of it. Returns the first fault with it.
     async fn without_surplus<K: Binding>(
         &self,
-        listed: Result<Listed, Error>,
+        selectors: (&str, &str),
+        desired: &[K],
+        then: Then<'_>,
     ) -> Result<(Listed, Result<(), Error>), Error> {
-        let listed = listed?;
+        let listed = self.listed(selectors, desired, then).await?;
         let mut deletions = Vec::with_capacity(listed.surplus.len());
         for found in &listed.surplus {
             let action = format!("delete {} {}", K::kind(&()), found.metadata.name);
@@ -192,18 +218,18 @@ impl Calls {
 
     /// Makes these calls concurrently. Returns the first fault by their order, whichever ends first.
     async fn all(&self, calls: Vec<(String, impl Future<Output = Result<(), Error>>)>) -> Result<(), Error> {
-        let until = Instant::now() + CHANGES;
+        let limit = Limit::new(CHANGES);
         let calls = calls
             .into_iter()
             .enumerate()
             .map(|(index, (action, call))| async move {
-                let done = time::timeout_at(until, call).await;
-                (
-                    index,
-                    done.unwrap_or_else(|_| Err(self.too_late(&action, CHANGES))),
-                )
+                let done = time::timeout_at(limit.until, call).await;
+                (index, done.unwrap_or_else(|_| Err(self.too_late(&action, limit))))
             });
-        let calls: Vec<_> = calls.collect();
+        let mut calls: Vec<_> = calls.collect();
+        // Where many hang, the others are not always left over for the end.
+        let begin = anywhere(calls.len());
+        calls.rotate_left(begin);
         let mut done: Vec<_> = stream::iter(calls).buffer_unordered(AT_ONCE).collect().await;
         done.sort_unstable_by_key(|(index, _)| *index);
         done.into_iter().try_for_each(|(_, done)| done)
@@ -215,28 +241,24 @@ impl Calls {
         (own, stale): (&str, &str),
         desired: &[K],
     ) -> Result<(Vec<Found>, Vec<Found>), Error> {
-        let listed = self.list::<K>(own).await?.into_iter();
+        let in_time = || Limit::new(LIST);
+        let listed = self.list::<K>(own, in_time()).await?.into_iter();
         let (present, mut surplus): (Vec<_>, Vec<_>) =
             listed.partition(|found| desired.iter().any(|desired| found.is(desired)));
-        surplus.extend(self.list::<K>(stale).await?);
+        surplus.extend(self.list::<K>(stale, in_time()).await?);
         Ok((present, surplus))
     }
 
-    async fn list<K: Binding>(&self, selector: &str) -> Result<Vec<Found>, Error> {
+    async fn list<K: Binding>(&self, selector: &str, limit: Limit) -> Result<Vec<Found>, Error> {
         let listing = ListParams::default()
             .labels(selector)
             .limit(LISTED.try_into().unwrap_or(u32::MAX));
         let request = within::<K>(None).list(&listing);
-        let listed = self.0.call::<Page<Found, LISTED>>(request).await;
-        let Page { metadata: _, items } =
-            listed.map_err(|error| self.failed(&format!("list {}s", K::kind(&())), &error))?;
+        let action = format!("list {}s", K::kind(&()));
+        let listed = time::timeout_at(limit.until, self.0.call::<Page<Found, LISTED>>(request)).await;
+        let listed = listed.map_err(|_| self.too_late(&action, limit))?;
+        let Page { metadata: _, items } = listed.map_err(|error| self.failed(&action, &error))?;
         Ok(items.0)
-    }
-
-    /// The same within its time.
-    async fn list_in_time<K: Binding>(&self, selector: &str) -> Result<Vec<Found>, Error> {
-        let listed = time::timeout(LIST, self.list::<K>(selector)).await;
-        listed.unwrap_or_else(|_| Err(self.too_late(&format!("list {}s", K::kind(&())), LIST)))
     }
 
     async fn delete<K: Binding>(&self, found: &Found) -> Result<(), Error> {
@@ -271,9 +293,9 @@ impl Calls {
             .map_err(|error| self.failed(&action_of(binding), &error))
     }
 
-    fn too_late(&self, action: &str, limit: Duration) -> Error {
+    fn too_late(&self, action: &str, Limit { time, until: _ }: Limit) -> Error {
         let (server, action) = (self.0.server().to_owned(), tenant::short(action));
-        let reason = format!("no answer within {} s to: {action}", limit.as_secs_f64());
+        let reason = format!("no answer within {} s to: {action}", time.as_secs());
         tenant::Error::Unreachable { server, reason }.into()
     }
 
@@ -294,6 +316,12 @@ impl Calls {
 /// The objects of a kind, in a namespace or in the whole cluster.
 fn within<K: Binding>(namespace: Option<&str>) -> Request {
     Request::new(K::url_path(&(), namespace))
+}
+
+/// A place among so many, by chance.
+fn anywhere(many: usize) -> usize {
+    let many = u128::try_from(many).unwrap_or_default().max(1);
+    usize::try_from(Uuid::new_v4().as_u128() % many).unwrap_or_default()
 }
 
 fn action_of<K: Binding>(binding: &K) -> String {
