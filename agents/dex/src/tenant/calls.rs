@@ -34,6 +34,8 @@ const LIST: Duration = Duration::from_secs(4);
 /// Within this time the API server that is used now is connected to and has listed its bindings. Meanwhile bindings are deleted at the former
 /// one.
 const USED: Duration = Duration::from_secs(6);
+/// It has this time for a list in any case: a former API server that is slow does not use it up.
+const USED_LIST: Duration = Duration::from_secs(2);
 /// Bindings of a kind that are deleted or applied concurrently.
 const AT_ONCE: usize = 8;
 
@@ -69,6 +71,12 @@ impl Limit {
     fn new(time: Duration) -> Self {
         let until = Instant::now() + time;
         Self { time, until }
+    }
+
+    /// The same, or one of this time that begins now if it ends later.
+    fn at_least(self, time: Duration) -> Self {
+        let other = Self::new(time);
+        if self.until < other.until { other } else { self }
     }
 }
 
@@ -141,7 +149,7 @@ impl Calls {
             // Listed later than what is deleted: a binding that the same cluster is given meanwhile is not among that.
             if let Some(there) = there.filter(|_| !present.is_empty()) {
                 let Used { calls, limit } = there;
-                let listed = calls.list::<K>(selectors.0, *limit).await;
+                let listed = calls.list::<K>(selectors.0, limit.at_least(USED_LIST)).await;
                 in_use = listed.map_err(|error| Error::InUse(Box::new(error)))?;
             }
             surplus.extend(std::mem::take(&mut present));
@@ -165,10 +173,9 @@ impl Calls {
         let listed = self.listed(selectors, desired, then).await?;
         let mut deletions = Vec::with_capacity(listed.surplus.len());
         for found in &listed.surplus {
-            let action = format!("delete {} {}", K::kind(&()), found.metadata.name);
-            deletions.push((action, self.delete::<K>(found)));
+            deletions.push(self.delete::<K>(found));
         }
-        let deleted = self.all(deletions).await;
+        let deleted = self.all(&format!("delete {}s", K::kind(&())), deletions).await;
         let may_be_in_use = if listed.may_be_in_use {
             Err(Error::MayBeInUse)
         } else {
@@ -196,11 +203,11 @@ impl Calls {
         if matches!(then, Then::Apply) {
             for binding in desired {
                 if !present.iter().any(|found| found.stands_as(binding)) {
-                    applications.push((action_of(binding), self.apply(binding)));
+                    applications.push(self.apply(binding));
                 }
             }
         }
-        let applied = self.all(applications).await;
+        let applied = self.all(&format!("apply {}s", K::kind(&())), applications).await;
         deleted.and(applied)?;
         if surplus.is_empty() {
             return Ok(());
@@ -216,23 +223,28 @@ impl Calls {
         Err(Error::Remain { server })
     }
 
-    /// Makes these calls concurrently. Returns the first fault by their order, whichever ends first.
-    async fn all(&self, calls: Vec<(String, impl Future<Output = Result<(), Error>>)>) -> Result<(), Error> {
+    /// Makes these calls concurrently. Returns that some are not answered in time, or else the first fault by their order: which calls come
+    /// first, and which ends first, is by chance, and the status is not.
+    async fn all(
+        &self,
+        action: &str,
+        calls: Vec<impl Future<Output = Result<(), Error>>>,
+    ) -> Result<(), Error> {
         let limit = Limit::new(CHANGES);
-        let calls = calls
-            .into_iter()
-            .enumerate()
-            .map(|(index, (action, call))| async move {
-                let done = time::timeout_at(limit.until, call).await;
-                (index, done.unwrap_or_else(|_| Err(self.too_late(&action, limit))))
-            });
+        let calls = calls.into_iter().enumerate();
+        let calls = calls.map(|(index, call)| async move {
+            let done = time::timeout_at(limit.until, call).await;
+            (index, done)
+        });
         let mut calls: Vec<_> = calls.collect();
         // Where many hang, the others are not always left over for the end.
         let begin = anywhere(calls.len());
         calls.rotate_left(begin);
         let mut done: Vec<_> = stream::iter(calls).buffer_unordered(AT_ONCE).collect().await;
         done.sort_unstable_by_key(|(index, _)| *index);
-        done.into_iter().try_for_each(|(_, done)| done)
+        let done: Result<Vec<_>, _> = done.into_iter().map(|(_, done)| done).collect();
+        let done = done.map_err(|_| self.too_late(action, limit))?;
+        done.into_iter().collect()
     }
 
     /// The bindings that are desired, whatever is in them, and those that are to be deleted.

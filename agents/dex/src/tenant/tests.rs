@@ -179,17 +179,17 @@ async fn a_call_that_hangs_holds_up_no_other() {
         (
             &["before"],
             |method, kind, _| (*method != Method::PATCH || kind != CLUSTER).then_some(200),
-            "apply ClusterRoleBinding first of role view",
+            "apply ClusterRoleBindings",
         ),
         (
             &["hangs", "before"],
             |_, _, name| (name != "hangs").then_some(200),
-            "delete ClusterRoleBinding hangs",
+            "delete ClusterRoleBindings",
         ),
         (
             &MANY,
             |method, kind, _| (*method != Method::DELETE || kind != CLUSTER).then_some(200),
-            "delete ClusterRoleBinding before",
+            "delete ClusterRoleBindings",
         ),
     ];
     for (own, answers, call) in cases {
@@ -236,7 +236,13 @@ async fn a_kind_that_is_not_listed_holds_up_no_other() {
             late,
             ..Server::new(&["before"], &[], |_, _, _| Some(200))
         };
-        let (done, result) = in_time(&server, &desired(&["now"])).await;
+        let calls = server.calls();
+        let bindings = desired(&["now"]);
+        let soon = time::timeout(Duration::from_secs(1), calls.reconcile(&bindings, Then::Apply)).await;
+        soon.unwrap_err();
+        assert_eq!(server.done(), [format!("DELETE {other} before")]);
+        server.done.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let (done, result) = in_time(&server, &bindings).await;
         let why = result.unwrap_err().to_string();
         assert!(why.contains("no answer within 4 s to: list"), "{why}");
         assert_eq!(
@@ -255,6 +261,23 @@ async fn slow_answers_count() {
     let (done, result) = in_time(&server, &desired(&["now"])).await;
     result.unwrap();
     assert_eq!(done.len(), 4);
+}
+
+/// Also where it is by chance which calls there is time for.
+#[tokio::test(start_paused = true)]
+async fn what_hangs_is_the_fault_whatever_is_refused() {
+    const MANY: [&str; 20] = ["hangs"; 20];
+    let own = [&["refused"], &MANY[..]].concat();
+    for _ in 0..50 {
+        let answers: Answers = |_, _, name| (name != "hangs").then_some(403);
+        let server = Server::new(&own, &[], answers);
+        let (_, result) = in_time(&server, &desired(&[])).await;
+        let why = result.unwrap_err().to_string();
+        assert!(
+            why.ends_with("no answer within 4 s to: delete ClusterRoleBindings"),
+            "{why}"
+        );
+    }
 }
 
 /// Otherwise the status would change from check to check.
@@ -317,6 +340,30 @@ async fn bindings_in_use_stay() {
     };
     former.calls().leave(&desired(&["kept"]), late).await.unwrap();
     assert_eq!(former.done().len(), 4);
+
+    // The former one is slow, or a deletion hangs there: the other one has its time.
+    let slow: [(fn(&Method, &str, &str) -> u64, Answers); 2] = [
+        (
+            |method, _, _| u64::from(*method == Method::GET) * 1600,
+            |_, _, _| Some(200),
+        ),
+        (
+            |method, _, _| u64::from(*method == Method::GET) * 600,
+            |_, _, name| (name != "before").then_some(200),
+        ),
+    ];
+    for (late, answers) in slow {
+        let former = Server {
+            late,
+            ..Server::new(&["before", "kept"], &[], answers)
+        };
+        let used = Server::new(&[], &[], |_, _, _| Some(200));
+        let _ = time::timeout(ANSWER, leave(&former, &used)).await;
+        for kind in [CLUSTER, NAMESPACED] {
+            let expected = format!("DELETE {kind} kept");
+            assert!(former.done().contains(&expected), "{:?}", former.done());
+        }
+    }
 
     // It is not known which are: it cannot be connected to, or does not list.
     let former = Server::new(&["before", "kept"], &[], |_, _, _| Some(200));
