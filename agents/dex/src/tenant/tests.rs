@@ -28,6 +28,8 @@ fn binding(name: &str, kind: &str) -> Value {
 
 /// How the API server answers a change, by method, kind and name; `None`: never.
 type Answers = fn(&Method, &str, &str) -> Option<u16>;
+/// After how many milliseconds, by method, and kind or name.
+type Late = fn(&Method, &str, &str) -> u64;
 
 /// An API server with these bindings of each kind.
 #[derive(Clone)]
@@ -35,8 +37,7 @@ struct Server {
     own: Vec<&'static str>,
     stale: Vec<&'static str>,
     answers: Answers,
-    /// After how many milliseconds it answers a call, by method, and kind or name.
-    late: fn(&Method, &str, &str) -> u64,
+    late: Late,
     done: Arc<Mutex<Vec<String>>>,
 }
 
@@ -228,7 +229,7 @@ async fn what_hangs_leaves_time_for_the_others() {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_listed_holds_up_no_other() {
     for (hangs, other) in [(CLUSTER, NAMESPACED), (NAMESPACED, CLUSTER)] {
-        let late: fn(&Method, &str, &str) -> u64 = match hangs {
+        let late: Late = match hangs {
             CLUSTER => |method, kind, _| u64::from(*method == Method::GET && kind == CLUSTER) * 60_000,
             _ => |method, kind, _| u64::from(*method == Method::GET && kind == NAMESPACED) * 60_000,
         };
@@ -283,7 +284,7 @@ async fn what_hangs_is_the_fault_whatever_is_refused() {
 /// Otherwise the status would change from check to check.
 #[tokio::test(start_paused = true)]
 async fn the_first_fault_is_the_same_whichever_call_ends_first() {
-    let each: [fn(&Method, &str, &str) -> u64; 2] = [
+    let each: [Late; 2] = [
         |_, _, name| if name == "a" { 10 } else { 0 },
         |_, _, name| if name == "a" { 0 } else { 10 },
     ];
@@ -342,7 +343,7 @@ async fn bindings_in_use_stay() {
     assert_eq!(former.done().len(), 4);
 
     // The former one is slow, or a deletion hangs there: the other one has its time.
-    let slow: [(fn(&Method, &str, &str) -> u64, Answers); 2] = [
+    let slow: [(Late, Answers); 2] = [
         (
             |method, _, _| u64::from(*method == Method::GET) * 1600,
             |_, _, _| Some(200),
