@@ -49,14 +49,9 @@ impl<'a> KeptSecret<'a> {
     pub async fn read(
         client: &Client,
         places: &OfNamespaces,
-        (cluster, entry): (&'a Cluster, &'a Auth),
+        of: (&'a Cluster, &'a Auth),
     ) -> Result<Self, Error> {
-        let kept = Self {
-            client: client.clone(),
-            cluster,
-            entry,
-            found: None,
-        };
+        let kept = Self::unread(client, of);
         let found = kept.find(places).await?;
         match &found {
             Some(secret) => {
@@ -75,17 +70,21 @@ impl<'a> KeptSecret<'a> {
     pub async fn recorded(
         client: &Client,
         places: &OfNamespaces,
-        (cluster, entry): (&'a Cluster, &'a Auth),
+        of: (&'a Cluster, &'a Auth),
     ) -> Result<Kubeconfigs, Error> {
-        let kept = Self {
+        let kept = Self::unread(client, of);
+        let found = kept.find(places).await?;
+        let own = found.filter(|secret| kept.own(secret).is_ok());
+        Ok(key_secret::read(own.as_ref()).kubeconfigs)
+    }
+
+    fn unread(client: &Client, (cluster, entry): (&'a Cluster, &'a Auth)) -> Self {
+        Self {
             client: client.clone(),
             cluster,
             entry,
             found: None,
-        };
-        let found = kept.find(places).await?;
-        let own = found.filter(|secret| kept.own(secret).is_ok());
-        Ok(key_secret::read(own.as_ref()).kubeconfigs)
+        }
     }
 
     async fn find(&self, places: &OfNamespaces) -> Result<Option<Secret>, Error> {

@@ -55,8 +55,8 @@ impl Versions {
         }
     }
 
-    /// The version of the object with the name of this one, if it is of the cluster that owns this one. One that another cluster made, or nobody
-    /// knows who, counts as not shown: whoever writes it asks first whose it is.
+    /// The version of the object with the name of this one, if it belongs to the cluster that owns this one. An object of another or of an
+    /// unknown cluster has none: before it is written, the API server is asked whose it is.
     pub(super) fn get(&self, object: &impl Resource) -> Option<String> {
         let mut owners = object.owner_references().iter();
         let owner = owners.find(|owner| owner.kind == "SIPCluster")?;

@@ -13,14 +13,13 @@ const TYPES: &str = "must be NodePort or LoadBalancer";
 const POLICIES: &str = "must be Cluster or Local";
 const ONLY_LOAD_BALANCER: &str = "may only be set with type LoadBalancer";
 /// Labels by which the agents and users find what was made for a SIPCluster.
-const RESERVED: [&str; 7] = [
+const RESERVED: [&str; 6] = [
     labels::PART_OF,
     labels::COMPONENT,
     labels::NAME,
     labels::INSTANCE,
     labels::MANAGED_BY,
     labels::CLUSTER_NAME,
-    labels::VERSION,
 ];
 
 /// What a Service is besides what the agent makes it. Selector, ports and owner are never the user's.

@@ -26,6 +26,17 @@ pub(super) async fn kubeconfig(tenant: &Site) -> String {
     tenant.kubectl_ok(&view).await.unwrap()
 }
 
+/// The API servers of two tenants, with their kubeconfigs in the Secrets `first` and `second`.
+pub(super) async fn two_tenants(scene: &Scene) -> (Site, Site) {
+    let (one, two) = tokio::join!(Site::builder("one").start(), Site::builder("two").start());
+    let (one, two) = (one.unwrap(), two.unwrap());
+    for (name, tenant) in [("first", &one), ("second", &two)] {
+        let file = kubeconfig(tenant).await;
+        scene.write_secret(name, json!({ "value": file })).await;
+    }
+    (one, two)
+}
+
 /// The uids of the bindings that the agent has made in a tenant's cluster.
 pub(super) async fn bound(tenant: &Site) -> Vec<Option<String>> {
     let ours = ListParams::default().labels("sip.airshipit.org/identity-provider");
@@ -232,12 +243,7 @@ pub(super) async fn forget(stage: &Stage, secret: &str) -> String {
 async fn rights_end_and_none_begins_while_nothing_can_be_recorded() {
     let scene = Scene::start("unrecorded", |_| {}).await;
     let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
-    let (one, two) = tokio::join!(Site::builder("one").start(), Site::builder("two").start());
-    let (one, two) = (one.unwrap(), two.unwrap());
-    for (name, tenant) in [("first", &one), ("second", &two)] {
-        let file = kubeconfig(tenant).await;
-        scene.write_secret(name, json!({ "value": file })).await;
-    }
+    let (one, two) = two_tenants(&scene).await;
     let groups = json!([
         {"group": "admins", "clusterRole": "view"}, {"group": "devs", "namespace": "default", "role": "edit"},
     ]);

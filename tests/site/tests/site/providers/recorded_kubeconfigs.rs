@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::{
     Scene,
-    former_kubeconfigs::{REMAIN, bound, bound_by_first, forget, kubeconfig, name, recorded, until_bound},
+    former_kubeconfigs::{
+        REMAIN, bound, bound_by_first, forget, kubeconfig, name, recorded, two_tenants, until_bound,
+    },
 };
 
 fn groups() -> Value {
@@ -55,12 +57,7 @@ async fn a_server_at_the_same_place_is_another_one() {
 async fn without_groups_no_kubeconfig_is_recorded() {
     let scene = Scene::start("no-groups", |_| {}).await;
     let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
-    let (one, two) = tokio::join!(Site::builder("one").start(), Site::builder("two").start());
-    let (one, two) = (one.unwrap(), two.unwrap());
-    for (name, tenant) in [("first", &one), ("second", &two)] {
-        let file = kubeconfig(tenant).await;
-        scene.write_secret(name, json!({ "value": file })).await;
-    }
+    let (one, two) = two_tenants(&scene).await;
     let port = 31_739;
     let shop = Scene::cluster("shop", port, &json!({"kubeconfigSecret": "first", "groups": []}));
     stage.create(&shop).await;
