@@ -73,10 +73,10 @@ impl Limit {
         Self { time, until }
     }
 
-    /// The same, or one of this time that begins now if it ends later.
-    fn at_least(self, time: Duration) -> Self {
-        let other = Self::new(time);
-        if self.until < other.until { other } else { self }
+    /// The same, but with this time left at least. It is called as before, so that a fault has one text.
+    fn at_least(self, left: Duration) -> Self {
+        let until = self.until.max(Instant::now() + left);
+        Self { until, ..self }
     }
 }
 
