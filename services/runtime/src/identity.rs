@@ -104,15 +104,19 @@ pub enum Error {
         /// The site.
         site: Name,
     },
-    /// Certified through the authority of a site that may not certify it.
+    /// Certified by a CA between that may be a site's.
     #[error(
-        "the certificate of `{id}` comes from the CA of site `{site}`, which certifies agents of that site only"
+        "with --tls-site-ca-dir the certificate of `{id}` must be issued by a CA certificate of --tls-client-ca itself: CA certificates that a client shows are not used"
     )]
-    ForeignAuthority {
+    NotDirect {
         /// The id.
         id: String,
-        /// The site.
-        site: Name,
+    },
+    /// A certificate that is too long to be read.
+    #[error("the certificate has {bytes} bytes: one of at most 8 KiB is read")]
+    LongCertificate {
+        /// How long it is.
+        bytes: usize,
     },
     /// With more CA certificates than are verified.
     #[error(

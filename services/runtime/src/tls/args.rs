@@ -30,8 +30,8 @@ pub struct ServerTlsArgs {
         required_unless_present = "plaintext_loopback"
     )]
     pub tls_client_ca: Option<PathBuf>,
-    /// Directory with the CA certificates of each site in SITE.crt: an agent's certificate must chain to those of its site, all
-    /// others to --tls-client-ca. Without this option, agents chain to --tls-client-ca too
+    /// Directory with the CA certificates of each site in SITE.crt: an agent's certificate must chain to those of its site, and
+    /// all others must be issued by one of --tls-client-ca itself. Without this option, agents chain to --tls-client-ca too
     #[arg(long, env = "SIP_TLS_SITE_CA_DIR", value_name = "DIR")]
     pub tls_site_ca_dir: Option<PathBuf>,
     /// File with denied callers, one per line: `sha256:` and the digest of a certificate, or an identity (URI). Their open

@@ -120,8 +120,7 @@ fn config(
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let material = Material::read(files, realm, &provider, now)?;
     let region = (&*files.anchors, &material.anchors);
-    let shown = &material.own.cert;
-    let trust = Arc::new(Trust::read(&files.trust, region, shown, realm, &provider, known)?);
+    let trust = Arc::new(Trust::read(&files.trust, region, realm, &provider, known)?);
     let mut tls = server_config(provider)?
         .with_client_cert_verifier(Arc::new(CallerVerifier(Arc::clone(&trust))))
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&material.own))));

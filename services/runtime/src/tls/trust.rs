@@ -1,7 +1,9 @@
 //! Whom a server believes: authorities by what they may certify, and who is denied whatever they say.
 //!
 //! With authorities of sites, an agent's certificate must chain to the one of the site that it names, and every other
-//! identity to the region's. So an authority that a site has can make agents of that site, and nobody else.
+//! identity must be certified by one of the region's anchors itself. So an authority that a site has can make agents of that
+//! site, and nobody else, also if the region has certified it; and whatever certificates a site writes into its file, they
+//! concern its own agents only.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +30,8 @@ use crate::identity::{self, Caller, Name, Realm};
 const MOST_INTERMEDIATES: usize = 4;
 /// How many bytes they may have.
 const LONGEST_CHAIN: usize = 32 * 1024;
+/// How many bytes a caller's own certificate may have. Those of agents have one KiB.
+const LONGEST_LEAF: usize = 8 * 1024;
 
 /// Ends of the names of authorities' files.
 const ENDINGS: [&str; 2] = ["crt", "pem"];
@@ -73,18 +77,15 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
-    /// `shown`: the server's own chain. Its CAs are the region's, as its trust anchors are.
     pub(super) fn read(
         files: &TrustFiles,
         region: (&Path, &Arc<RootCertStore>),
-        shown: &[CertificateDer<'_>],
         realm: &Realm,
         provider: &Arc<CryptoProvider>,
         known: &SiteAuthorities,
     ) -> Result<Self, Error> {
         let TrustFiles { sites, denied } = files;
-        let mut own = keys(region.1);
-        own.extend(keys(&issuers(shown.iter().skip(1))));
+        let own = keys(region.1);
         let sites = sites
             .as_deref()
             .map(|directory| known.read(directory, &own, provider));
@@ -110,20 +111,6 @@ impl Trust {
         self.sites.is_none()
     }
 
-    /// The site whose authority has issued a certificate of a chain that leads to the region's. With a certificate of the region's own for
-    /// its key, such an authority could certify everybody.
-    ///
-    /// A site may write any certificate into its file, also one whose key it does not have. So agents of another site are believed by
-    /// their own authority whatever it has written, and the key of the caller's own certificate, which issues nothing, does not count.
-    fn foreign_authority(&self, caller: &Caller, intermediates: &[CertificateDer<'_>]) -> Option<&Name> {
-        let sites = self.sites.as_ref().filter(|_| caller.site().is_none())?;
-        let presented = keys(&issuers(intermediates));
-        presented.iter().find_map(|key| {
-            let mut all = sites.iter();
-            all.find_map(|(site, authority)| authority.keys.contains(key).then_some(site))
-        })
-    }
-
     /// Who shows this certificate, if the authority that may certify that has, and nobody denies it.
     pub(super) fn verify(
         &self,
@@ -131,6 +118,12 @@ impl Trust {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(Caller, ClientCertVerified), rustls::Error> {
+        if leaf.len() > LONGEST_LEAF {
+            // Thousands of names take a while to read.
+            return Err(super::refusal::refused(identity::Error::LongCertificate {
+                bytes: leaf.len(),
+            }));
+        }
         let caller = self.realm.caller_of(leaf).map_err(super::refusal::refused)?;
         super::refusal::claim(|| self.realm.uri(&caller));
         let bytes = intermediates.iter().map(|certificate| certificate.len()).sum();
@@ -141,23 +134,28 @@ impl Trust {
                 bytes,
             }));
         }
-        let authority = match (caller.site(), &self.sites) {
+        let verified = match (caller.site(), &self.sites) {
             (Some(site), Some(sites)) => {
                 let authority = sites.get(site).ok_or_else(|| {
                     let site = site.clone();
                     super::refusal::refused(identity::Error::NoAuthority { site })
                 })?;
-                &authority.verifier
+                authority.verifier.verify_client_cert(leaf, intermediates, now)?
             }
-            (Some(_), None) | (None, _) => &self.region,
+            // The region may have certified a site's authority too, so that a CA between proves nothing.
+            (None, Some(_)) => {
+                let verified = self.region.verify_client_cert(leaf, &[], now);
+                let has_issuer = !intermediates.is_empty();
+                verified.map_err(|error| match error {
+                    rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) if has_issuer => {
+                        let id = self.realm.uri(&caller);
+                        super::refusal::refused(identity::Error::NotDirect { id })
+                    }
+                    error => error,
+                })?
+            }
+            (Some(_) | None, None) => self.region.verify_client_cert(leaf, intermediates, now)?,
         };
-        let verified = authority.verify_client_cert(leaf, intermediates, now)?;
-        if let Some(site) = self.foreign_authority(&caller, intermediates) {
-            return Err(super::refusal::refused(identity::Error::ForeignAuthority {
-                id: self.realm.uri(&caller),
-                site: site.clone(),
-            }));
-        }
         if self.denied.holds(leaf, &self.realm.uri(&caller)) {
             let denied = identity::Error::Denied {
                 id: self.realm.uri(&caller),
@@ -167,13 +165,6 @@ impl Trust {
         }
         Ok((caller, verified))
     }
-}
-
-/// Certificates that may have issued others. One that cannot be read as an issuer has not been one.
-fn issuers<'a>(certificates: impl IntoIterator<Item = &'a CertificateDer<'a>>) -> RootCertStore {
-    let mut issuers = RootCertStore::empty();
-    issuers.add_parsable_certificates(certificates.into_iter().cloned());
-    issuers
 }
 
 /// The public keys of certificates, in the form in which trust anchors have them.
@@ -259,12 +250,9 @@ impl SiteAuthorities {
         for (site, file) in files {
             let read = file.and_then(|path| SiteAuthority::read(&path, region, provider));
             let known = known.entry(site.clone()).or_default();
-            known.take(&site, read);
             // The region may have got a CA since that the site had before.
-            let is_shared = |good: &SiteAuthority| !good.keys.is_disjoint(region);
-            if known.good.as_ref().is_some_and(is_shared) {
-                known.good = None;
-            }
+            known.good.take_if(|good| !good.keys.is_disjoint(region));
+            known.take(&site, read);
             usable.extend(known.good.clone().map(|good| (site, good)));
         }
         let faults = known.values().filter(|known| known.fault.is_some()).count();

@@ -317,9 +317,9 @@ async fn refusal_of_raw_server(
 }
 
 fn der(issued: &Issued) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
-    let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
+    let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes());
     (
-        vec![certificate],
+        chain.collect::<Result<_, _>>().unwrap(),
         PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap(),
     )
 }

@@ -56,6 +56,14 @@ async fn a_site_authority_under_the_regions_makes_no_operators() {
         Caller::Scheduler,
         agent_of("s2"),
     ];
+    // Also one that the scheduler has never known as a site's.
+    let unknown = Authority::under(&region);
+    for caller in &people {
+        let issued = unknown.issue(&Subject::of_caller(caller));
+        entered(&served, &region, &with_chain(&issued, &[unknown.pem()]))
+            .await
+            .unwrap_err();
+    }
     for (by, above) in [(&one, vec![&one]), (&below, vec![&below, &one])] {
         let issue = |caller: &Caller| {
             let Issued { mut certificate, key } = by.issue(&Subject::of_caller(caller));
@@ -86,9 +94,10 @@ async fn a_site_locks_nobody_out_by_certificates_of_others() {
     let region = Authority::new();
     let (people, one, two) = (Authority::under(&region), Authority::new(), Authority::new());
     let below_two = Authority::under(&two);
-    // The scheduler shows the region's intermediate CA to everybody.
+    // The scheduler shows one of the region's CAs to everybody.
     let scheduler = people.issue(&Subject::of_caller(&Caller::Scheduler));
     let server = Disk::new(&with_chain(&scheduler, &[people.pem()]), &region);
+    server.write("ca.pem", &format!("{}{}", region.pem(), people.pem()));
     let (direct, below) = (
         Subject::of_caller(&agent_of("s2")),
         Subject::of_caller(&agent_of("s2")),
@@ -113,6 +122,41 @@ async fn a_site_locks_nobody_out_by_certificates_of_others() {
 }
 
 #[tokio::test]
+async fn a_site_locks_nobody_out_by_a_ca_that_it_does_not_have() {
+    let region = Authority::new();
+    let (people, one) = (Authority::under(&region), Authority::new());
+    let server = server(&region);
+    server.write("ca.pem", &format!("{}{}", region.pem(), people.pem()));
+    server.trust_site("s1", &one);
+    server.write("sites/s1.crt", &format!("{}{}", one.pem(), people.pem()));
+    let served = Served::start(&server.server_args()).await;
+    let ada = people.issue(&Subject::of_caller(&Caller::Operator { name: name("ada") }));
+    for shown in [vec![], vec![people.pem()], vec![people.pem(), region.pem()]] {
+        entered(&served, &region, &with_chain(&ada, &shown))
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_ca_between_is_named_in_the_audit_log() {
+    let (log, _capture) = Log::capture();
+    let region = Authority::new();
+    let people = Authority::under(&region);
+    let server = server(&region);
+    server.trust_site("s1", &Authority::new());
+    let served = Served::start(&server.server_args()).await;
+    let ada = people.issue(&Subject::of_caller(&Caller::Operator { name: name("ada") }));
+    let ada = with_chain(&ada, &[people.pem()]);
+    entered(&served, &region, &ada).await.unwrap_err();
+    let text = log.text();
+    assert!(
+        text.contains("must be issued by a CA certificate of --tls-client-ca itself"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
 async fn a_long_chain_is_refused_before_it_is_verified() {
     let region = Authority::new();
     let server = server(&region);
@@ -125,6 +169,31 @@ async fn a_long_chain_is_refused_before_it_is_verified() {
         .unwrap();
     let why = entered(&served, &region, &with_chain(&ada, &others)).await;
     why.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_long_certificate_is_refused_before_it_is_read() {
+    let (log, _capture) = Log::capture();
+    let region = Authority::new();
+    let served = Served::start(&server(&region).server_args()).await;
+    let uri = realm().uri(&Caller::Operator { name: name("ada") });
+    let issue = |names: usize| {
+        let mut uris = vec![uri.as_str()];
+        let others: Vec<String> = (0..names)
+            .map(|number| format!("https://{number:0>40}.example.org/"))
+            .collect();
+        uris.extend(others.iter().map(String::as_str));
+        region.issue(&Subject::uris(&uris))
+    };
+    // A short one with several names is read, and refused for these.
+    let tls13 = &rustls::version::TLS13;
+    for (names, is_read) in [(2, true), (200, false)] {
+        let issued = issue(names);
+        let refused = raw_client(&served, &region, Some(&issued), tls13).await;
+        refused.unwrap_err();
+        let text = log.text();
+        assert_eq!(text.contains("one of at most 8 KiB is read"), !is_read, "{text}");
+    }
 }
 
 #[tokio::test]

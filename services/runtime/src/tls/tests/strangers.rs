@@ -1,14 +1,18 @@
 //! Peers that connect and prove nothing.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, SanType};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep, timeout};
 
+use super::handshakes::raw_client;
 use super::{call, dial, scheduler};
-use crate::fixtures::{Disk, Subject, agent};
+use crate::fixtures::{Disk, Issued, Subject, agent, name, realm};
+use crate::identity::Caller;
 
 /// How long an agent may take to connect and to be answered.
 const GOAL: Duration = Duration::from_secs(2);
@@ -99,4 +103,71 @@ async fn floods_of_silent_connections_do_not_delay_an_agent() {
         called.expect("the call is answered").unwrap();
         assert!(elapsed < GOAL, "{elapsed:?}");
     }
+}
+
+/// What an authority of a layer is called; who has issued it is called as those of the next layer are.
+fn of_layer(layer: usize) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("layer {layer}"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params
+}
+
+/// A certificate of an operator, and as many of authorities as a handshake takes, between which there are very many paths, none of which
+/// leads anywhere. Nobody has to have issued any of them.
+fn maze(layers: usize, each: usize, all: usize) -> Issued {
+    let issuer = |layer: usize| Issuer::new(of_layer(layer), KeyPair::generate().unwrap());
+    let key = KeyPair::generate().unwrap();
+    let mut leaf = CertificateParams::default();
+    let uri = realm().uri(&Caller::Operator { name: name("eve") });
+    leaf.subject_alt_names = vec![SanType::URI(uri.as_str().try_into().unwrap())];
+    let mut certificate = leaf.signed_by(&key, &issuer(1)).unwrap().pem();
+    let mut add = |params: CertificateParams, above: &Issuer<'_, KeyPair>| {
+        let made = params.signed_by(&KeyPair::generate().unwrap(), above).unwrap();
+        certificate.push_str(&made.pem());
+    };
+    for layer in 1..=layers {
+        let above = issuer(layer + 1);
+        (0..each).for_each(|_| add(of_layer(layer), &above));
+    }
+    let elsewhere = issuer(100);
+    (layers * each..all).for_each(|number| add(of_layer(200 + number), &elsewhere));
+    Issued {
+        certificate,
+        key: key.serialize_pem(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mazes_of_certificates_do_not_delay_an_agent() {
+    let (authority, _disk, served) = scheduler().await;
+    let served = Arc::new(served);
+    let disk = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
+    let (authority, issued) = (Arc::new(authority), Arc::new(maze(6, 8, 150)));
+    let mut mazes = JoinSet::new();
+    for _ in 0..4 {
+        let (served, authority, issued) = (Arc::clone(&served), Arc::clone(&authority), Arc::clone(&issued));
+        mazes.spawn(async move {
+            loop {
+                let tls13 = &rustls::version::TLS13;
+                raw_client(&served, &authority, Some(&issued), tls13)
+                    .await
+                    .unwrap_err();
+            }
+        });
+    }
+    sleep(Duration::from_millis(500)).await;
+    for _ in 0..5 {
+        let started = Instant::now();
+        let called = timeout(5 * GOAL, call(&dial(&served, &disk.client_args()))).await;
+        called.expect("the call is answered").unwrap();
+        assert!(started.elapsed() < GOAL, "{:?}", started.elapsed());
+    }
+    mazes.shutdown().await;
 }
