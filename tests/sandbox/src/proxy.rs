@@ -3,6 +3,8 @@
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
 };
 
 use tokio::{
@@ -11,8 +13,9 @@ use tokio::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::watch,
+    sync::{Mutex, watch},
     task::JoinSet,
+    time,
 };
 
 /// What becomes of what is sent.
@@ -23,6 +26,22 @@ enum Way {
     Cut,
     /// It arrives when the way is open again, also from those who have hung up by then.
     Held,
+}
+
+/// How fast something comes back.
+#[derive(Clone, Debug)]
+struct Pace {
+    bytes_a_second: u32,
+    /// Whose bytes are on the way.
+    turn: Arc<Mutex<()>>,
+}
+
+impl Pace {
+    async fn pass(&self, bytes: usize) {
+        let _turn = self.turn.lock().await;
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        time::sleep(Duration::from_secs(1) * bytes / self.bytes_a_second).await;
+    }
 }
 
 /// Passes connections on, unless it is cut or held.
@@ -43,16 +62,30 @@ impl Proxy {
         Self::at((Ipv4Addr::LOCALHOST, 0).into(), address).await
     }
 
+    /// A slow way to this address: so many bytes a second come back, of all connections together.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub async fn slow(address: String, bytes_a_second: u32) -> io::Result<Self> {
+        let turn = Arc::default();
+        let pace = Some(Pace { bytes_a_second, turn });
+        Self::paced((Ipv4Addr::LOCALHOST, 0).into(), address, pace).await
+    }
+
     /// A way to this address, from one of the machine's own.
     ///
     /// # Errors
     /// When somebody listens there, or it is none of this machine.
     pub async fn at(own: SocketAddr, address: String) -> io::Result<Self> {
+        Self::paced(own, address, None).await
+    }
+
+    async fn paced(own: SocketAddr, address: String, pace: Option<Pace>) -> io::Result<Self> {
         let listener = TcpListener::bind(own).await?;
         let own = listener.local_addr()?.to_string();
         let (way, seen) = watch::channel(Way::Open);
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, address, seen));
+        serving.spawn(serve(listener, address, seen, pace));
         Ok(Self {
             address: own,
             way,
@@ -77,19 +110,19 @@ impl Proxy {
     }
 }
 
-async fn serve(listener: TcpListener, address: String, way: watch::Receiver<Way>) {
+async fn serve(listener: TcpListener, address: String, way: watch::Receiver<Way>, pace: Option<Pace>) {
     let mut connections = JoinSet::new();
     loop {
         // A connection that its client has given up already is no reason to end.
         let Ok((client, _)) = listener.accept().await else {
             continue;
         };
-        connections.spawn(connection(client, address.clone(), way.clone()));
+        connections.spawn(connection(client, address.clone(), way.clone(), pace.clone()));
     }
 }
 
 /// What was connected before a cut never hears anything again; what connects during one hears nothing until it is over.
-async fn connection(client: TcpStream, address: String, mut way: watch::Receiver<Way>) {
+async fn connection(client: TcpStream, address: String, mut way: watch::Receiver<Way>, pace: Option<Pace>) {
     if way.wait_for(|way| *way == Way::Open).await.is_err() {
         return;
     }
@@ -100,8 +133,8 @@ async fn connection(client: TcpStream, address: String, mut way: watch::Receiver
     let (from_server, to_server) = server.into_split();
     let passing = async {
         tokio::join!(
-            pass(from_client, to_server, way.clone()),
-            pass(from_server, to_client, way.clone())
+            pass(from_client, to_server, way.clone(), None),
+            pass(from_server, to_client, way.clone(), pace)
         )
     };
     let mut seen = way.clone();
@@ -120,11 +153,19 @@ async fn connection(client: TcpStream, address: String, mut way: watch::Receiver
 }
 
 /// One direction, until either side has ended it.
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut way: watch::Receiver<Way>) {
+async fn pass(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut way: watch::Receiver<Way>,
+    pace: Option<Pace>,
+) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(read) = from.read(&mut bytes).await {
         if read == 0 || way.wait_for(|way| *way != Way::Held).await.is_err() {
             break;
+        }
+        if let Some(pace) = &pace {
+            pace.pass(read).await;
         }
         if to.write_all(&bytes[..read]).await.is_err() {
             break;

@@ -18,6 +18,7 @@ mod large;
 mod layout;
 mod lease;
 mod retention;
+mod slow;
 
 use backends::{Bed, EtcdBed, FileBed, MemoryBed};
 

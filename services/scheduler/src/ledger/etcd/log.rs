@@ -14,11 +14,31 @@ use super::{
 use crate::ledger::{
     Commit, Error, Page, Query,
     log::Reading,
-    retention::{Removal, SCAN, Shares, site, size},
+    retention::{Removal, Shares, site, size},
 };
 
 /// So many entries are added to the log before it is trimmed.
 pub(super) const STEP: usize = 64;
+/// Entries that are looked at for their sites at once, at most.
+const LOOKED_AT: usize = 256;
+/// How many entries of the log come in one page when it is trimmed, by those before.
+#[derive(Debug)]
+pub(super) struct Sizes {
+    /// That are too old.
+    old: PageSize,
+    /// That are looked at for their sites: many more than are added meanwhile.
+    looked_at: PageSize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self {
+            old: PageSize::of_at_most(2 * STEP),
+            looked_at: PageSize::of_at_most(LOOKED_AT),
+        }
+    }
+}
+
 /// Entries that one transaction removes at most.
 const REMOVED: usize = 4096;
 
@@ -102,11 +122,13 @@ impl Etcd {
         if too_old > 0 {
             let room = most.saturating_sub(part.operations()).min(left.entries());
             let (from, end) = (keys.decision(Commit::NONE), keys.decision(Commit::new(too_old)));
-            let mut page = PageSize::new(room.clamp(1, 2 * STEP));
-            for entry in pages::first(&self.place, &from, &end, 0, &mut page)
+            let mut page = self.pages().old.up_to(room);
+            let entries = pages::first(&self.place, &from, &end, 0, &mut page)
                 .await?
-                .take_kvs()
-            {
+                .take_kvs();
+            page.came(&entries);
+            self.pages().old = page;
+            for entry in entries {
                 left.count(size(entry.value()));
                 remove(
                     &mut part,
@@ -131,14 +153,17 @@ impl Etcd {
             };
             looked = true;
             let (from, end) = (keys.decision(Commit::new(from)), keys.decision(Commit::MAX));
-            let mut page = PageSize::new(SCAN);
+            let mut page = self.pages().looked_at;
             let entries = pages::first(&self.place, &from, &end, 0, &mut page)
                 .await?
                 .take_kvs();
+            let looked_at_all = entries.len() < page.keys();
+            page.came(&entries);
+            self.pages().looked_at = page;
             for entry in &entries {
                 shares.scan(number(keys, entry)?.number(), entry.value());
             }
-            if entries.len() < page.keys() {
+            if looked_at_all {
                 shares.looked_at_all();
             }
         }

@@ -38,7 +38,7 @@ pub use right::Right;
 
 use self::{
     batch::Part,
-    log::STEP,
+    log::{STEP, Sizes},
     request::{REQUEST, passes, refusal},
     schema::SCHEMA,
 };
@@ -61,6 +61,7 @@ pub struct Etcd {
     runtime: Handle,
     written: Mutex<Written>,
     shares: Mutex<Shares>,
+    pages: Mutex<Sizes>,
 }
 
 /// What this process has written last.
@@ -88,6 +89,7 @@ impl Etcd {
             right,
             runtime: Handle::current(),
             shares: Mutex::new(Shares::new(Duration::ZERO, BTreeMap::new(), BTreeMap::new())),
+            pages: Mutex::default(),
             written: Mutex::new(Written {
                 last: Commit::NONE,
                 epoch: 0,
@@ -138,6 +140,10 @@ impl Etcd {
     /// What the log has.
     fn log(&self) -> MutexGuard<'_, Shares> {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Sizes> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn make(&self) -> Result<(), Error> {

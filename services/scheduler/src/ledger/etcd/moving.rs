@@ -43,6 +43,7 @@ impl Etcd {
         };
         let now = self.place.get(keys.position(), GetOptions::new()).await?;
         let revision = now.header().map_or(0, ResponseHeader::revision);
+        let _held = self.place.holds.hold(revision);
         for entry in pages::all(&self.place, &keys.histories(), revision).await? {
             let site = Keys::rest(entry.key(), &keys.histories())?;
             let history = codec::decode_history(site, entry.value())?;

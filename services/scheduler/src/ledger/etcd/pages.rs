@@ -1,40 +1,59 @@
 //! Keys that are read in pages. A value may have a megabyte, and an answer has to arrive before its request is given up: a page has fewer keys
 //! where values are large.
 
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+
 use etcd_client::{GetOptions, GetResponse, KeyValue};
 
 use super::{
     keys::{self, Keys},
     place::Place,
+    request::{REQUEST, is_too_large, send},
 };
 use crate::ledger::Error;
 
 /// Keys of the first page.
 const FIRST: usize = 16;
-/// Keys of a page at most.
-const MOST: usize = 256;
+/// Keys of a page at most: etcd puts all of an answer together, also one that is not taken.
+const MOST: usize = 64;
 /// Bytes that a page should have: they arrive in time on slow networks, too.
 const WANTED: usize = 4 << 20;
 
 /// How many keys the next page has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PageSize(usize);
+pub(super) struct PageSize {
+    keys: usize,
+    most: usize,
+}
 
 impl Default for PageSize {
     fn default() -> Self {
-        Self(FIRST)
+        Self::of_at_most(MOST)
     }
 }
 
 impl PageSize {
-    /// So many keys, whatever their values are like.
-    pub(super) fn new(keys: usize) -> Self {
-        Self(keys.max(1))
+    /// Never more keys than these.
+    pub(super) fn of_at_most(most: usize) -> Self {
+        let most = most.max(1);
+        let keys = FIRST.min(most);
+        Self { keys, most }
+    }
+
+    /// For one page with no more keys than these.
+    pub(super) fn up_to(self, keys: usize) -> Self {
+        Self {
+            keys: self.keys.min(keys.max(1)),
+            ..self
+        }
     }
 
     /// So many keys.
     pub(super) fn keys(self) -> usize {
-        self.0
+        self.keys
     }
 
     /// After a page: as many as would have the wanted bytes, and not many more than that page may have had.
@@ -48,14 +67,14 @@ impl PageSize {
     fn had(&mut self, keys: usize, bytes: usize) {
         if keys > 0 {
             let fitting = WANTED * keys / bytes.max(1);
-            self.0 = fitting.clamp(1, MOST).min(self.0 * 2);
+            self.keys = fitting.clamp(1, self.most).min(self.keys * 2);
         }
     }
 
-    /// After a page that did not come in time. Returns whether a smaller one may.
+    /// After a page that was too large, or did not come in time. Returns whether a smaller one may.
     pub(super) fn failed(&mut self) -> bool {
-        let was = self.0;
-        self.0 = (was / 8).max(1);
+        let was = self.keys;
+        self.keys = (was / 4).max(1);
         was > 1
     }
 }
@@ -84,12 +103,14 @@ impl<'a> Pages<'a> {
     /// The next page; `None` after the last one.
     ///
     /// # Errors
-    /// When etcd does not answer, even for a single key.
+    /// As [`first`].
     pub(super) async fn next(&mut self) -> Result<Option<Vec<KeyValue>>, Error> {
         let Some(from) = self.next.take() else {
             return Ok(None);
         };
-        let mut page = first(self.place, &from, &self.end, self.revision, &mut self.size).await?;
+        let page = first(self.place, &from, &self.end, self.revision, &mut self.size).await;
+        // Asked again after an error, it goes on there.
+        let mut page = page.inspect_err(|_| self.next = Some(from))?;
         let more = page.more();
         let entries = page.take_kvs();
         self.size.came(&entries);
@@ -104,7 +125,7 @@ impl<'a> Pages<'a> {
 /// All keys that begin with a prefix, as they were at one revision of etcd; 0: as they are.
 ///
 /// # Errors
-/// When etcd does not answer, even for a single key.
+/// As [`first`].
 pub(super) async fn all(place: &Place, prefix: &str, revision: i64) -> Result<Vec<KeyValue>, Error> {
     let mut pages = Pages::new(place, prefix.to_owned(), keys::after(prefix), revision);
     let mut found = Vec::new();
@@ -114,10 +135,10 @@ pub(super) async fn all(place: &Place, prefix: &str, revision: i64) -> Result<Ve
     Ok(found)
 }
 
-/// The first page of the keys from one on up to an end, which has fewer keys if it does not come in time.
+/// The first page of the keys from one on up to an end, which has fewer keys if it is too large or does not come in time.
 ///
 /// # Errors
-/// When etcd does not answer, even for a single key.
+/// When etcd refuses it, or has not answered in five times the time of a request, whatever the sizes were.
 pub(super) async fn first(
     place: &Place,
     from: &str,
@@ -125,14 +146,32 @@ pub(super) async fn first(
     revision: i64,
     size: &mut PageSize,
 ) -> Result<GetResponse, Error> {
+    let until = Instant::now() + REQUEST * 5;
     loop {
         let options = GetOptions::new()
             .with_range(end)
             .with_limit(i64::try_from(size.keys()).unwrap_or(1))
             .with_revision(revision);
-        match place.get(from.to_owned(), options).await {
-            Err(_) if size.failed() => {}
-            answered => return answered,
+        let too_large = AtomicBool::new(false);
+        let get = || {
+            let (mut kv, from, options) = (place.kv(), from.to_owned(), options.clone());
+            let too_large = &too_large;
+            async move {
+                let answer = kv.get(from, Some(options)).await;
+                let refused = answer.as_ref().err().is_some_and(is_too_large);
+                too_large.store(refused, Ordering::Relaxed);
+                answer
+            }
+        };
+        let begun = Instant::now();
+        let error = match send(REQUEST, "read from etcd", get).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let is_late = begun.elapsed() >= REQUEST;
+        let may_be_smaller = (is_late || too_large.into_inner()) && size.failed();
+        if Instant::now() >= until || !(may_be_smaller || is_late) {
+            return Err(error);
         }
     }
 }
@@ -144,12 +183,12 @@ mod tests {
     #[test]
     fn a_page_has_fewer_keys_where_values_are_large() {
         let mut size = PageSize::default();
-        for expected in [32, 64, 128, 256, 256] {
+        for expected in [32, 64, 64] {
             size.had(size.keys(), size.keys() * 100);
             assert_eq!(size.keys(), expected);
         }
-        size.had(256, 256 * (64 << 10));
-        assert_eq!(size.keys(), 64);
+        size.had(64, 64 * (128 << 10));
+        assert_eq!(size.keys(), 32);
         size.had(64, 64 << 20);
         assert_eq!(size.keys(), 4);
         size.had(1, 16 << 20);
@@ -157,11 +196,11 @@ mod tests {
         size.had(0, 0);
         assert_eq!(size.keys(), 1);
 
-        let mut size = PageSize(256);
+        let mut size = PageSize { keys: 256, most: 256 };
         let mut tried = vec![size.keys()];
         while size.failed() {
             tried.push(size.keys());
         }
-        assert_eq!(tried, [256, 32, 4, 1]);
+        assert_eq!(tried, [256, 64, 16, 4, 1]);
     }
 }

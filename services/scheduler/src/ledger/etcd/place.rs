@@ -20,8 +20,8 @@ use crate::ledger::{Error, Storage};
 
 /// How often the files of certificates are read.
 const RELOAD: Duration = Duration::from_secs(5);
-/// Largest answer that is accepted: a page of large records.
-const ANSWER: usize = 512 << 20;
+/// Largest answer that is taken, unless a single value may be larger. One with more keys is asked for in smaller pages.
+const ANSWER: usize = 8 << 20;
 
 /// An etcd cluster, and where in it a region's ledger is. Cheap to clone.
 #[derive(Clone)]
@@ -94,7 +94,8 @@ impl Place {
     }
 
     pub(super) fn kv(&self) -> KvClient {
-        self.client().kv_client().max_decoding_message_size(ANSWER)
+        let answer = ANSWER.max(2 * self.limits.bytes);
+        self.client().kv_client().max_decoding_message_size(answer)
     }
 
     /// Connects anew whenever the files of certificates have changed. What cannot be used is reported, and changes nothing.

@@ -57,6 +57,14 @@ pub(super) fn passes(error: &etcd_client::Error) -> bool {
     }
 }
 
+/// Whether an answer was not taken because of its length, which its head states: nothing of it was read.
+pub(super) fn is_too_large(error: &etcd_client::Error) -> bool {
+    let etcd_client::Error::GRpcStatus(status) = error else {
+        return false;
+    };
+    status.code() == tonic::Code::OutOfRange && status.message().contains("message length too large")
+}
+
 /// Why etcd does not take what is in a request, when it says so: the same request is never taken, another one is.
 /// That the storage is full is no such answer, though it has the code of a message that is too large.
 pub(super) fn refusal(error: &etcd_client::Error) -> Option<String> {
