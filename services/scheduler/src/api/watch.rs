@@ -180,16 +180,21 @@ fn event(at: SitePosition, event: Event) -> WatchPlacementsResponse {
 #[cfg(test)]
 mod tests {
     use std::{
+        collections::BTreeSet,
         sync::atomic::{AtomicUsize, Ordering},
         task::{Context, Poll, Wake, Waker},
+        time::Duration,
     };
 
+    use ::placement::ClusterName;
     use futures::StreamExt as _;
 
     use super::*;
     use crate::{
-        ledger::{Contents, Fence, Ledger as _, commit, redb::Redb},
+        ledger::{Contents, Fence, Ledger, Refusal, commit, redb::Redb},
         policy::Policies,
+        site::Apply,
+        spec::Spec,
     };
 
     #[derive(Default)]
@@ -242,5 +247,76 @@ mod tests {
         report("a", 2).await;
         assert!(woken.0.load(Ordering::Relaxed) > 0);
         assert!(events.poll_next_unpin(&mut context).is_pending());
+    }
+
+    /// A region with a site, whose writer stores what is changed.
+    async fn reporting() -> (Region, impl Sized) {
+        let ledger: Arc<dyn Ledger> = Arc::new(Redb::in_memory().unwrap());
+        let contents = ledger.load().unwrap();
+        let (committer, writer) = commit::committer(contents.commit);
+        let region = Region::new(contents.clone(), Policies::new(), committer);
+        let undo = region.undo();
+        std::thread::spawn(move || {
+            let mut durable = contents;
+            let undo = |refusal: &Refusal<'_>| undo.reset(refusal);
+            futures::executor::block_on(writer.run(&*ledger, &mut durable, &undo))
+        });
+        let fence = Fence {
+            lease: "lease".to_owned(),
+            transitions: 1,
+        };
+        let opened = region.open_session("a", &fence, None, "site/a/agent/cluster");
+        let opened = opened.await.unwrap();
+        region.complete_snapshot("a", &opened.session().id).await.unwrap();
+        (region, opened)
+    }
+
+    #[tokio::test]
+    async fn a_watcher_that_does_not_read_keeps_no_former_record() {
+        const CLUSTERS: usize = 10;
+        let (region, _reporter) = reporting().await;
+        let declare = async |number: usize, generation: i64| {
+            let apply = Apply {
+                cluster: ClusterName::new("tenant", format!("c{number}")).unwrap(),
+                uid: "uid".to_owned(),
+                generation,
+                created: None,
+                spec: Spec::default(),
+            };
+            let declared = region.apply("a", apply, "site/a/agent/cluster").await.unwrap();
+            Arc::downgrade(&declared.record.unwrap())
+        };
+        let mut former = Vec::new();
+        for number in 0..CLUSTERS {
+            former.push(declare(number, 1).await);
+        }
+        let mut events = Box::pin(stream(&region, "a", None).unwrap());
+        for _ in 0..2 {
+            // That it begins anew, and the first cluster: the others are read with it.
+            events.next().await.unwrap().unwrap();
+        }
+        for number in 0..CLUSTERS {
+            declare(number, 2).await;
+        }
+        let gone = async {
+            while former.iter().any(|record| record.strong_count() > 0) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let gone = tokio::time::timeout(Duration::from_secs(5), gone).await;
+        gone.expect("former records are kept for a watcher that does not read");
+        // And it misses nothing.
+        let mut told = BTreeSet::new();
+        loop {
+            match events.next().await.unwrap().unwrap().event.unwrap() {
+                Event::Changed(placement) => {
+                    assert_eq!(placement.generation, 2);
+                    told.insert(placement.cluster.unwrap().name);
+                }
+                Event::Synced(_) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(told.len(), CLUSTERS);
     }
 }
