@@ -32,7 +32,7 @@ const HTTP2_KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Calls and streams of one connection at once; more wait in the client. Limits of identities are elsewhere: this one bounds
 /// what a connection costs before anything is known of its calls.
-const STREAMS: u32 = 2048;
+const STREAMS: u32 = 256;
 /// Bytes of a call's headers.
 const HEADERS: u32 = 16 << 10;
 

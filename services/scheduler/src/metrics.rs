@@ -30,6 +30,13 @@ pub const CALLS_SHED: Definition = Definition {
     labels: &["method", "limit"],
     help: "Calls that were refused because a limit was reached",
 };
+/// Connections that were ended because their caller exceeded a limit by far.
+pub const DISCONNECTIONS: Definition = Definition {
+    name: "sip_scheduler_disconnections_total",
+    kind: Kind::Counter,
+    labels: &["cause"],
+    help: "Connections that were ended because their caller exceeded a limit by far (rate, denials, identities), or left too many answers unread (unread)",
+};
 /// Time for which a change waits for a place in the ledger's queue.
 pub const QUEUE_WAIT: Definition = Definition {
     name: "sip_scheduler_queue_wait_duration_seconds",
@@ -179,11 +186,12 @@ pub const CONFLICTS: Definition = Definition {
 };
 
 /// Every metric of the scheduler besides those of each process, in the order of the documentation.
-pub const DEFINITIONS: [&Definition; 25] = [
+pub const DEFINITIONS: [&Definition; 26] = [
     &CALLS,
     &CALLS_IN_PROGRESS,
     &CALLS_DENIED,
     &CALLS_SHED,
+    &DISCONNECTIONS,
     &QUEUE_WAIT,
     &DECISION,
     &COMMIT,

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -26,6 +26,8 @@ pub struct Connection {
     io: Either<Box<TlsStream<TcpStream>>, TcpStream>,
     peer: Peer,
     ends: Vec<End>,
+    /// While nothing is read.
+    pause: Option<Pin<Box<Sleep>>>,
     /// Why it is over.
     over: Option<&'static str>,
     /// Among the connections of its identity; `None` where nobody counts them.
@@ -45,6 +47,8 @@ enum End {
     Replaced(Pin<Box<WaitForCancellationFutureOwned>>),
     /// The same, for a cause that concerns all connections.
     Cut(Pin<Box<WaitForCancellationFutureOwned>>),
+    /// Its peer exceeds its limits by far.
+    Excess(Pin<Box<WaitForCancellationFutureOwned>>),
 }
 
 struct Withdrawal(Pin<Box<dyn Future<Output = ()> + Send + Sync>>);
@@ -76,6 +80,10 @@ impl End {
                 cut.as_mut().poll(cx),
                 "the connection did not close in time after the server had asked for it",
             ),
+            Self::Excess(excess) => (
+                excess.as_mut().poll(cx),
+                "the peer exceeds its limits by far, or does not read its answers",
+            ),
         };
         ended.map(|()| why)
     }
@@ -97,8 +105,9 @@ impl Connection {
         let peer = Peer::new(address, PeerIdentity::PlaintextLoopback);
         Self {
             io: Either::Right(stream),
+            ends: vec![End::Excess(Box::pin(peer.brake().closed()))],
             peer,
-            ends: Vec::new(),
+            pause: None,
             over: None,
             held: None,
         }
@@ -122,12 +131,16 @@ impl Connection {
         } = Validity::parse(&leaf)?;
         let rest = not_after.duration_since(SystemTime::now()).unwrap_or_default();
         let withdrawn = Box::pin(tls.clone().withdrawn(changes, chain));
+        let peer = Peer::new(address, PeerIdentity::Verified(caller));
+        let excess = Box::pin(peer.brake().closed());
         Ok(Self {
-            peer: Peer::new(address, PeerIdentity::Verified(caller)),
+            peer,
+            pause: None,
             io: Either::Left(Box::new(stream)),
             ends: vec![
                 End::Expiry(Box::pin(sleep(rest))),
                 End::Withdrawal(Withdrawal(withdrawn)),
+                End::Excess(excess),
             ],
             over: None,
             held: None,
@@ -157,8 +170,20 @@ impl Connection {
         }
     }
 
-    /// An error once the connection is over. It counts for writes too: of a peer that does not read, HTTP/2 reads nothing either
-    /// while a write waits.
+    /// Is done when what the peer sends may be read.
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Some(until) = self.peer.brake().paused() {
+            let pause = self.pause.get_or_insert_with(|| Box::pin(sleep_until(until)));
+            if pause.deadline() != until {
+                pause.as_mut().reset(until);
+            }
+            ready!(pause.as_mut().poll(cx));
+        }
+        self.pause = None;
+        Poll::Ready(())
+    }
+
+    /// An error once the connection is over. It counts for writes too: one that waits for its peer would keep the connection.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.over.is_none() {
             self.over = self.ends.iter_mut().find_map(|end| match end.poll(cx) {
@@ -196,6 +221,7 @@ impl AsyncRead for Connection {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.check(cx)?;
+        ready!(self.poll_pause(cx));
         Pin::new(&mut self.io).poll_read(cx, buf)
     }
 }
@@ -265,6 +291,52 @@ mod tests {
             drop(client);
         }
     }
+
+    /// A connection, and its client.
+    async fn pair() -> (TcpStream, Connection) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (stream, peer) = accepted.unwrap();
+        (client.unwrap(), Connection::plaintext(stream, peer))
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_during_a_pause_and_all_is_written() {
+        const PAUSE: Duration = Duration::from_millis(300);
+        let (mut client, mut connection) = pair().await;
+        let begun = Instant::now();
+        connection.peer().pause(begun + PAUSE);
+        connection.peer().pause(begun + PAUSE / 2);
+        client.write_u8(1).await.unwrap();
+        connection.write_all(b"written").await.unwrap();
+        client.read_exact(&mut [0; 7]).await.unwrap();
+        assert!(begun.elapsed() < PAUSE, "{:?}", begun.elapsed());
+        // It is longer by then.
+        let peer = connection.peer().clone();
+        let lengthen = async {
+            sleep(PAUSE / 2).await;
+            peer.pause(begun + 2 * PAUSE);
+        };
+        let (read, ()) = tokio::join!(connection.read_u8(), lengthen);
+        assert_eq!(read.unwrap(), 1);
+        assert!(begun.elapsed() >= 2 * PAUSE, "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_a_peer_with_too_much_ends() {
+        let (_client, mut connection) = pair().await;
+        let peer = connection.peer().clone();
+        let disconnect = async {
+            sleep(Duration::from_millis(20)).await;
+            peer.disconnect();
+        };
+        let (read, ()) = tokio::join!(connection.read_u8(), disconnect);
+        let error = read.unwrap_err();
+        assert!(error.to_string().contains("exceeds its limits"), "{error}");
+        connection.write_u8(1).await.unwrap_err();
+    }
+
     #[tokio::test]
     async fn a_connection_ends_while_its_peer_does_not_read() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

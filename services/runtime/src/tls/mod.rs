@@ -9,6 +9,7 @@
 
 mod accept;
 mod args;
+mod brake;
 mod client;
 mod connection;
 mod connections;

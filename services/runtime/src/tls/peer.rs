@@ -4,16 +4,27 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use tonic::{Request, Status};
 
+use super::brake::Brake;
 use crate::identity::Caller;
 
 /// The other end of a connection; in the extensions of every request. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Peer {
     address: SocketAddr,
     identity: PeerIdentity,
+    brake: Brake,
 }
+
+impl PartialEq for Peer {
+    fn eq(&self, other: &Self) -> bool {
+        (self.address, &self.identity) == (other.address, &other.identity)
+    }
+}
+
+impl Eq for Peer {}
 
 /// What is known about who a peer is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,7 +40,11 @@ impl Peer {
     /// [`Listener`](super::Listener): a simulated network.
     #[must_use]
     pub fn new(address: SocketAddr, identity: PeerIdentity) -> Self {
-        Self { address, identity }
+        Self {
+            address,
+            identity,
+            brake: Brake::default(),
+        }
     }
 
     /// The peer of a request.
@@ -51,6 +66,20 @@ impl Peer {
     #[must_use]
     pub fn identity(&self) -> &PeerIdentity {
         &self.identity
+    }
+
+    /// Reads nothing of this connection before that time. Answers are written meanwhile.
+    pub fn pause(&self, until: Instant) {
+        self.brake.pause(until);
+    }
+
+    /// Ends this connection, and with it every call by it.
+    pub fn disconnect(&self) {
+        self.brake.close();
+    }
+
+    pub(super) fn brake(&self) -> &Brake {
+        &self.brake
     }
 }
 

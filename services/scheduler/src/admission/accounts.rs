@@ -14,9 +14,10 @@ use governor::{
     clock::{Clock as _, DefaultClock},
 };
 use runtime::{quiet::Quiet, tls::PeerIdentity};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::buffer::{Buffer, Content, Excess, Room};
+use super::debt::Debt;
 use super::group::{AllPlaces, Group, Shared, limiter, site_places};
 use super::limit::Limit;
 use super::limits::Limits;
@@ -52,6 +53,7 @@ pub(super) struct Account {
     rate: Option<DefaultDirectRateLimiter>,
     shared: Arc<Shared>,
     denials: DefaultDirectRateLimiter,
+    debt: Debt,
     /// How often its refusals are logged.
     pub(super) log: Quiet,
 }
@@ -78,6 +80,42 @@ pub(super) struct Charge {
     kind: Places,
     specs: AtomicUsize,
     calls: AtomicUsize,
+}
+
+/// The head or the trailers of an answer, until this is dropped: the transport has written them, or never will.
+#[derive(Debug)]
+pub(super) struct Head {
+    account: Option<Arc<Account>>,
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Head {
+    /// Of an account, or of a caller for whom its group has none. With whether there were too many already.
+    pub(super) fn new(
+        account: Option<&Arc<Account>>,
+        crowd: Option<&Arc<Shared>>,
+        bytes: usize,
+    ) -> Option<(Self, bool)> {
+        let shared = account.map(|account| &account.shared).or(crowd)?;
+        let head = Self {
+            account: account.cloned(),
+            shared: Arc::clone(shared),
+            bytes,
+        };
+        let own = account.map_or(Ok(()), |account| account.buffer.add(Content::Heads, bytes));
+        let all = shared.buffer.add(Content::Heads, bytes);
+        Some((head, own.is_err() || all.is_err()))
+    }
+}
+
+impl Drop for Head {
+    fn drop(&mut self) {
+        let own = self.account.as_ref().map(|account| &account.buffer);
+        for buffer in own.into_iter().chain([&self.shared.buffer]) {
+            buffer.remove(Content::Heads, self.bytes);
+        }
+    }
 }
 
 impl Accounts {
@@ -146,6 +184,7 @@ impl Account {
             rate: limits.rate.map(limiter),
             shared,
             denials: limiter(limits.denials),
+            debt: Debt::new(limits.rate),
             log: Quiet::default(),
             identity,
             limits,
@@ -158,6 +197,12 @@ impl Account {
 
     fn refuse(&self, limit: Limit, why: String, again: Duration) -> Error {
         limited(&self.identity, limit, why, again)
+    }
+
+    /// One more call that is refused at once: until when its caller waits.
+    pub(super) fn refused(&self, now: Instant) -> Instant {
+        let shared = self.shared.debt.as_ref().map(|debt| debt.add(now));
+        shared.unwrap_or(now).max(self.debt.add(now))
     }
 
     /// One more refusal that is audited.
@@ -234,6 +279,7 @@ impl Account {
         let what = match of {
             Content::Specs => "large requests with a spec",
             Content::Calls(_) => "other requests and answers",
+            Content::Heads => "heads of answers and errors",
         };
         let whose = [(own, "it keeps"), (shared, "all agents of its site keep")];
         let exceeded = whose.into_iter().find_map(|(kept, who)| Some((kept.err()?, who)));

@@ -9,19 +9,24 @@ use std::sync::{
 };
 
 use axum::{body::Body, response::Response};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 use runtime::{quiet::Quiet, telemetry::AUDIT, tls::Peer};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use super::{accounts::Account, group::Shared, metrics::CallMetrics};
+use super::{
+    accounts::{Account, Head},
+    debt::LONGEST,
+    group::Shared,
+    limit::Limit,
+    metrics::CallMetrics,
+    unread::{self, Guard},
+};
 use crate::{
     call::{Call, Descriptor, Effect},
     error::Error,
 };
 
-/// Where an answer carries the id by which the audit log names the call.
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest description of an object: callers choose its parts.
 const OBJECT: usize = 512;
 /// Longest path of a method that does not exist, in answers and in the log.
@@ -66,26 +71,79 @@ fn shed(call: &'static str, error: &Error, log: &Quiet, metrics: &CallMetrics) {
     }
 }
 
+/// Who makes a call: a peer, its account, or what its group has together, if that has no room for it.
+type Caller<'a> = (
+    Option<&'a Peer>,
+    Option<&'a Arc<Account>>,
+    Option<&'a Arc<Shared>>,
+);
+
+/// Has a head, or trailers, of a call count until they are written. A caller that leaves more of them unread than it may is disconnected: any
+/// answer would be one more.
+fn hold(
+    headers: &mut HeaderMap,
+    id: &str,
+    (peer, account, crowd): Caller<'_>,
+    guard: Option<Guard>,
+    metrics: &CallMetrics,
+) {
+    let head = Head::new(account, crowd, unread::bytes(headers));
+    if let (Some((_, true)), Some(peer)) = (&head, peer) {
+        metrics.disconnected(UNREAD);
+        peer.disconnect();
+    }
+    unread::hold(headers, id, head.map(|(head, _)| head), guard);
+}
+
+/// Cause of a disconnection.
+const UNREAD: &str = "unread";
+
+/// A call is refused at once because of a limit: its caller is read more slowly, or disconnected when it is far ahead.
+fn slow(error: &Error, (peer, account, crowd): Caller<'_>, metrics: &CallMetrics) {
+    let (Error::Limited { limit, .. }, Some(peer)) = (error, peer) else {
+        return;
+    };
+    // Others have passed the rate already.
+    if !matches!(limit, Limit::Rate | Limit::Denials | Limit::Identities) {
+        return;
+    }
+    let now = Instant::now();
+    let until = match (account, crowd) {
+        (Some(account), _) => account.refused(now),
+        (None, Some(shared)) => shared.crowd.add(now),
+        (None, None) => return,
+    };
+    if until > now + LONGEST {
+        metrics.disconnected(limit.name());
+        peer.disconnect();
+    } else if until > now {
+        peer.pause(until);
+    }
+}
+
 /// A call of a method that does not exist.
 #[derive(Debug)]
 pub(super) struct Refused<'a> {
     metrics: &'a CallMetrics,
     id: String,
+    peer: Option<&'a Peer>,
 }
 
 /// Stands for every method that does not exist: callers could make any number of names.
 const UNKNOWN: &str = "unknown";
 
 impl<'a> Refused<'a> {
-    pub(super) fn new(metrics: &'a CallMetrics) -> Self {
+    pub(super) fn new(metrics: &'a CallMetrics, peer: Option<&'a Peer>) -> Self {
         Self {
             metrics,
             id: request_id(),
+            peer,
         }
     }
 
     /// There is no such method.
-    pub(super) fn denied(&self, path: &str, peer: Option<&Peer>) -> Response {
+    pub(super) fn denied(&self, path: &str, account: Option<&Arc<Account>>) -> Response {
+        let peer = self.peer;
         self.metrics.denied(UNKNOWN);
         let path: String = path.chars().take(PATH).collect();
         let status = Status::from(Error::UnknownMethod { path: path.clone() });
@@ -101,27 +159,36 @@ impl<'a> Refused<'a> {
             millis = 0_u64,
             "denied",
         );
-        self.named(status)
+        self.answer(status, account, None)
     }
 
     /// Its caller is at a limit.
-    pub(super) fn limited(&self, error: Error, log: &Quiet) -> Response {
+    pub(super) fn limited(&self, error: Error, account: &Arc<Account>) -> Response {
         self.metrics.denied(UNKNOWN);
-        shed(UNKNOWN, &error, log, self.metrics);
-        self.named(Status::from(error))
+        slow(&error, (self.peer, Some(account), None), self.metrics);
+        shed(UNKNOWN, &error, &account.log, self.metrics);
+        self.answer(Status::from(error), Some(account), None)
     }
 
-    fn named(&self, status: Status) -> Response {
-        with_id(status.into_http::<Body>(), &self.id)
+    /// There are too many of its caller's group.
+    pub(super) fn crowded(&self, error: Error, crowd: &Arc<Shared>) -> Response {
+        self.metrics.denied(UNKNOWN);
+        slow(&error, (self.peer, None, Some(crowd)), self.metrics);
+        shed(UNKNOWN, &error, &crowd.log, self.metrics);
+        self.answer(Status::from(error), None, Some(crowd))
     }
-}
 
-/// An answer, with the id of its call.
-fn with_id<B>(mut answer: Response<B>, id: &str) -> Response<B> {
-    if let Ok(id) = HeaderValue::from_str(id) {
-        answer.headers_mut().insert(REQUEST_ID, id);
+    fn answer(
+        &self,
+        status: Status,
+        account: Option<&Arc<Account>>,
+        crowd: Option<&Arc<Shared>>,
+    ) -> Response {
+        let mut answer = status.into_http::<Body>();
+        let caller = (self.peer, account, crowd);
+        hold(answer.headers_mut(), &self.id, caller, None, self.metrics);
+        answer
     }
-    answer
 }
 
 /// What becomes of a call. Dropping it says that its caller has gone.
@@ -172,18 +239,30 @@ impl Record {
         self.trail.clone()
     }
 
-    /// The call is answered by this error.
-    pub(super) fn refused(mut self, error: Error) -> Response {
+    /// The call is answered by this error. `guard`: what it holds, if it was let in.
+    pub(super) fn refused(mut self, error: Error, guard: Option<Guard>) -> Response {
         let own = self.account.as_ref().map(|account| &account.log);
         let log = own.or(self.crowd.as_ref().map(|crowd| &crowd.log));
         if let Some(log) = log {
             shed(self.call.name(), &error, log, &self.metrics);
         }
+        slow(&error, self.caller(), &self.metrics);
         // Nothing was done, and a flood of such calls is not to fill the log.
         self.shed = matches!(error, Error::Limited { .. });
         let status = Status::from(error);
         self.end(&status);
-        self.named(status.into_http::<Body>())
+        let mut answer = status.into_http::<Body>();
+        self.hold(answer.headers_mut(), guard);
+        answer
+    }
+
+    /// Has a head, or trailers, count and hold the place of the call until they are written.
+    pub(super) fn hold(&self, headers: &mut HeaderMap, guard: Option<Guard>) {
+        hold(headers, &self.id, self.caller(), guard, &self.metrics);
+    }
+
+    fn caller(&self) -> Caller<'_> {
+        (self.peer.as_ref(), self.account.as_ref(), self.crowd.as_ref())
     }
 
     /// The trailers of a call whose answer is not kept: its caller has left too much unread.
@@ -213,20 +292,16 @@ impl Record {
     }
 
     /// The call is answered, and that is `answer`.
-    pub(super) fn answered(mut self, status: &Status, answer: Response) -> Response {
+    pub(super) fn answered(mut self, status: &Status, mut answer: Response, guard: Guard) -> Response {
         // Whoever asks again and again for what it may not have is told to come later.
         if status.code() == Code::PermissionDenied
             && let Some(Err(error)) = self.account.as_ref().map(|account| account.denied())
         {
-            return self.refused(error);
+            return self.refused(error, Some(guard));
         }
         self.end(status);
-        self.named(answer)
-    }
-
-    /// The answer, with the id of the call.
-    pub(super) fn named<B>(&self, answer: Response<B>) -> Response<B> {
-        with_id(answer, &self.id)
+        self.hold(answer.headers_mut(), Some(guard));
+        answer
     }
 
     /// The call has ended with this status.

@@ -12,53 +12,8 @@ use prost::bytes::Bytes;
 use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status};
 
-use super::{
-    accounts::{Account, Charge, Place},
-    audit::Record,
-    framing::Framing,
-    metrics::CallMetrics,
-};
-use crate::{
-    call::{Call, Places},
-    error::Error,
-};
-
-/// What a call holds while it is under way. Clones share it.
-#[derive(Clone, Debug)]
-pub(super) struct Guard(Arc<Held>);
-
-#[derive(Debug)]
-struct Held {
-    _place: Place,
-    kind: Places,
-    account: Arc<Account>,
-    request: Arc<Charge>,
-}
-
-impl Guard {
-    pub(super) fn new(place: Place, kind: Places, account: &Arc<Account>) -> Self {
-        Self(Arc::new(Held {
-            _place: place,
-            kind,
-            request: Arc::new(account.charge(kind)),
-            account: Arc::clone(account),
-        }))
-    }
-}
-
-/// A part of an answer, which counts and holds the place of its call until the transport has written or dropped it. A peer that
-/// does not read leaves it there after the body has ended.
-struct Unread {
-    data: Bytes,
-    _charge: Charge,
-    _guard: Guard,
-}
-
-impl AsRef<[u8]> for Unread {
-    fn as_ref(&self) -> &[u8] {
-        &self.data
-    }
-}
+use super::{accounts::Charge, audit::Record, framing::Framing, metrics::CallMetrics, unread::Guard};
+use crate::{call::Call, error::Error};
 
 /// A request's body.
 #[derive(Debug)]
@@ -76,7 +31,7 @@ pub(super) struct Received {
 
 impl Received {
     pub(super) fn new(inner: Body, call: Call, metrics: CallMetrics, guard: &Guard, endless: bool) -> Self {
-        let charge = Arc::clone(&guard.0.request);
+        let charge = Arc::clone(guard.request());
         let due = (!endless).then(|| Box::pin(sleep(charge.account().arrival())));
         Self {
             inner,
@@ -181,14 +136,8 @@ impl Sent {
 
     /// The data as a frame that counts until it is written; trailers instead of it when its caller has too much unread.
     fn counted(&mut self, data: Bytes) -> Frame<Bytes> {
-        let Held { kind, account, .. } = &*self.guard.0;
-        let charge = account.charge(*kind);
-        match charge.add(data.len()) {
-            Ok(()) => Frame::data(Bytes::from_owner(Unread {
-                data,
-                _charge: charge,
-                _guard: self.guard.clone(),
-            })),
+        match self.guard.part(data) {
+            Ok(part) => Frame::data(part),
             Err(error) => {
                 self.withheld = true;
                 Frame::trailers(self.record.withheld(error))
@@ -220,14 +169,16 @@ impl HttpBody for Sent {
                 return Poll::Ready(None);
             }
         };
-        let frame = match frame.into_data() {
+        let mut frame = match frame.into_data() {
             Ok(data) => this.counted(data),
             Err(frame) => frame,
         };
-        if let Some(trailers) = frame.trailers_ref() {
+        if let Some(trailers) = frame.trailers_mut() {
             let ok = || Status::new(Code::Ok, "");
             this.record
                 .end(&Status::from_header_map(trailers).unwrap_or_else(ok));
+            // They are written after all data.
+            this.record.hold(trailers, Some(this.guard.clone()));
         }
         Poll::Ready(Some(Ok(frame)))
     }

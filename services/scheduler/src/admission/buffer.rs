@@ -15,6 +15,8 @@ pub(super) enum Content {
     Specs,
     /// Other requests and answers of calls of one kind.
     Calls(Places),
+    /// Heads and trailers of answers, and answers that are errors.
+    Heads,
 }
 
 /// Bytes that may be kept.
@@ -26,12 +28,18 @@ pub(super) struct Room {
     own: [usize; KINDS],
     /// Of all kinds together, beyond their own.
     pub(super) common: usize,
+    /// Of heads and trailers.
+    pub(super) heads: usize,
 }
 
 /// Kinds of calls.
 const KINDS: usize = Places::ALL.len();
 /// The parts of [`Room`] are so many of a `buffer`.
 const PARTS: usize = 32;
+/// Parts of a buffer for the heads of all identities of a site.
+const HEADS: usize = 8;
+/// So many bytes of heads are kept however small a buffer is: each of them has some KiB.
+const FEW_HEADS: usize = 64 << 10;
 
 impl Room {
     /// Of one identity, which may have `buffer` bytes of specs.
@@ -41,6 +49,7 @@ impl Room {
             // Four streams of reports have one of the largest messages each.
             own: [4, 4, 4, 4, 16, 1].map(|parts| part(buffer, parts)),
             common: buffer / 2,
+            heads: part(buffer, HEADS / 2).max(FEW_HEADS),
         }
     }
 
@@ -48,11 +57,12 @@ impl Room {
     /// room for the rest.
     pub(super) fn of_site(buffer: usize) -> Self {
         let own = [4, 16, 4, 16, 16, 4];
-        let common = 3 * PARTS - own.iter().sum::<usize>();
+        let common = 3 * PARTS - own.iter().sum::<usize>() - HEADS;
         Self {
             specs: buffer,
             own: own.map(|parts| part(buffer, parts)),
             common: part(buffer, common),
+            heads: part(buffer, HEADS).max(FEW_HEADS),
         }
     }
 
@@ -61,6 +71,7 @@ impl Room {
         specs: usize::MAX,
         own: [usize::MAX; KINDS],
         common: usize::MAX,
+        heads: usize::MAX,
     };
 }
 
@@ -81,6 +92,7 @@ struct Counts {
     calls: [usize; KINDS],
     /// Of all kinds together, beyond their own room.
     common: usize,
+    heads: usize,
 }
 
 /// More is kept than there is room for.
@@ -127,6 +139,10 @@ impl Buffer {
                 counts.specs = change(counts.specs);
                 (counts.specs, self.room.specs)
             }
+            Content::Heads => {
+                counts.heads = change(counts.heads);
+                (counts.heads, self.room.heads)
+            }
             Content::Calls(kind) => {
                 let (before, own) = (counts.calls[kind.index()], self.room.own[kind.index()]);
                 let after = change(before);
@@ -149,8 +165,13 @@ impl Buffer {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         let counts = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let Counts { specs, calls, common } = &*counts;
-        (*specs, *calls, *common) == (0, [0; KINDS], 0)
+        let Counts {
+            specs,
+            calls,
+            common,
+            heads,
+        } = &*counts;
+        (*specs, *calls, *common, *heads) == (0, [0; KINDS], 0, 0)
     }
 }
 
@@ -188,6 +209,7 @@ mod tests {
             Content::Specs,
             Content::Calls(Places::Reads),
             Content::Calls(Places::Writes),
+            Content::Heads,
         ];
         for bytes in [BUFFER, 3 << 20, 2 << 20] {
             for of in of {
@@ -204,8 +226,13 @@ mod tests {
 
     #[test]
     fn rooms_of_a_site_are_four_buffers() {
-        let Room { specs, own, common } = Room::of_site(BUFFER);
-        assert_eq!(specs + own.iter().sum::<usize>() + common, 4 * BUFFER);
+        let Room {
+            specs,
+            own,
+            common,
+            heads,
+        } = Room::of_site(BUFFER);
+        assert_eq!(specs + own.iter().sum::<usize>() + common + heads, 4 * BUFFER);
     }
 
     /// With the smallest `buffer` that can be set, one of the largest messages of each kind is taken.

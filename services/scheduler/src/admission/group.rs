@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     buffer::{Buffer, Room},
+    debt::Debt,
     limits::Limits,
 };
 use crate::call::Places;
@@ -51,6 +52,10 @@ pub(super) struct Shared {
     pub(super) rate: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
     pub(super) denials: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
     pub(super) places: Option<AllPlaces>,
+    /// Of refused calls of all.
+    pub(super) debt: Option<Debt>,
+    /// Of those for whom the group has no account.
+    pub(super) crowd: Debt,
     /// How often it is logged that there are too many identities.
     pub(super) log: Quiet,
 }
@@ -100,6 +105,8 @@ impl Shared {
                 rate: None,
                 denials: None,
                 places: None,
+                debt: None,
+                crowd: Debt::new(limits.rate),
                 log: Quiet::default(),
             };
         };
@@ -109,6 +116,8 @@ impl Shared {
         Self {
             denials: Some((denials, limiter(denials))),
             places: Some(AllPlaces::new(|kind| site_places(limits, kind))),
+            debt: Some(Debt::new(rate)),
+            crowd: Debt::new(limits.rate),
             log: Quiet::default(),
             buffer: Buffer::new(Room::of_site(limits.buffer)),
             rate: rate.map(|rate| (rate, limiter(rate))),

@@ -158,6 +158,15 @@ impl Limits {
         Self { buffer, ..self }
     }
 
+    /// The same, with so many calls a second, for tests.
+    #[must_use]
+    pub fn rate(self, rate: NonZeroU32) -> Self {
+        Self {
+            rate: Some(rate),
+            ..self
+        }
+    }
+
     /// The limits of all processes of this machine together, where they are served without TLS: they are one identity, and
     /// trusted with everything.
     pub(super) fn of_plaintext(&self) -> Self {

@@ -26,6 +26,11 @@ struct ByLimit {
     limit: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCause {
+    cause: &'static str,
+}
+
 /// Metrics of calls. Cheap to clone. Identities are no labels: a caller could make any number of them.
 #[derive(Clone, Debug, Default)]
 pub struct CallMetrics {
@@ -33,6 +38,7 @@ pub struct CallMetrics {
     in_progress: Family<ByMethod, Gauge>,
     denied: Family<ByMethod, Counter>,
     shed: Family<ByLimit, Counter>,
+    disconnected: Family<ByCause, Counter>,
 }
 
 impl CallMetrics {
@@ -45,11 +51,13 @@ impl CallMetrics {
             in_progress,
             denied,
             shed,
+            disconnected,
         } = &this;
         metrics.add(&table::CALLS, ended.clone());
         metrics.add(&table::CALLS_IN_PROGRESS, in_progress.clone());
         metrics.add(&table::CALLS_DENIED, denied.clone());
         metrics.add(&table::CALLS_SHED, shed.clone());
+        metrics.add(&table::DISCONNECTIONS, disconnected.clone());
         this
     }
 
@@ -67,6 +75,10 @@ impl CallMetrics {
 
     pub(super) fn denied(&self, method: &'static str) {
         self.denied.get_or_create(&ByMethod { method }).inc();
+    }
+
+    pub(super) fn disconnected(&self, cause: &'static str) {
+        self.disconnected.get_or_create(&ByCause { cause }).inc();
     }
 
     pub(super) fn shed(&self, method: &'static str, limit: &'static str) {

@@ -21,12 +21,14 @@ mod accounts;
 mod audit;
 mod bodies;
 mod buffer;
+mod debt;
 mod elements;
 mod framing;
 mod group;
 mod limit;
 mod limits;
 mod metrics;
+mod unread;
 
 use std::sync::Arc;
 
@@ -46,6 +48,7 @@ use audit::{Record, Refused};
 pub use limit::Limit;
 pub use limits::{LimitArgs, Limits};
 pub use metrics::CallMetrics;
+use unread::Guard;
 
 use crate::{
     call::{Call, Descriptor, Effect, Reach, Streams, reach},
@@ -77,7 +80,7 @@ struct Inner {
 struct Admitted {
     call: Call,
     record: Record,
-    guard: bodies::Guard,
+    guard: Guard,
 }
 
 impl Admission {
@@ -98,7 +101,7 @@ impl Admission {
         let descriptor = call.descriptor();
         let deadline = load::deadline(request.headers(), begun, descriptor.longest);
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            return record.refused(Error::TooLate { maybe: false });
+            return record.refused(Error::TooLate { maybe: false }, Some(guard));
         }
         request.extensions_mut().insert(record.trail());
         let endless = descriptor.streams == Streams::Both;
@@ -106,17 +109,16 @@ impl Admission {
         let received = |body| bodies::Received::new(body, call, metrics, &guard, endless);
         let request = request.map(|body| Body::new(received(body)));
         let answer = load::within(deadline, next.run(request)).await;
-        let Some(answer) = answer else {
+        let Some(mut answer) = answer else {
             let maybe = descriptor.effect == Effect::Write;
-            return record.refused(Error::TooLate { maybe });
+            return record.refused(Error::TooLate { maybe }, Some(guard));
         };
         if let Some(status) = Status::from_header_map(answer.headers()) {
-            return record.answered(&status, answer);
+            return record.answered(&status, answer, guard);
         }
         record.opened();
-        record
-            .named(answer)
-            .map(|body| Body::new(bodies::Sent::new(body, guard, record)))
+        record.hold(answer.headers_mut(), Some(guard.clone()));
+        answer.map(|body| Body::new(bodies::Sent::new(body, guard, record)))
     }
 
     fn admit(&self, request: &Request) -> Result<Admitted, Box<Response>> {
@@ -128,19 +130,19 @@ impl Admission {
         };
         let mut record = Record::new(call, peer.cloned(), metrics.clone());
         let Some(peer) = peer else {
-            return Err(Box::new(record.refused(Error::Unauthenticated)));
+            return Err(Box::new(record.refused(Error::Unauthenticated, None)));
         };
         let account = match accounts.account(peer.identity()) {
             Ok(account) => account,
             Err(crowded) => {
                 let Crowded { error, shared } = *crowded;
                 record.set_crowd(shared);
-                return Err(Box::new(record.refused(error)));
+                return Err(Box::new(record.refused(error, None)));
             }
         };
         record.set_account(&account);
         if let Err(error) = authorize(peer, call, &account) {
-            return Err(Box::new(record.refused(error)));
+            return Err(Box::new(record.refused(error, None)));
         }
         let Descriptor {
             places,
@@ -157,9 +159,9 @@ impl Admission {
             Ok(place) => Ok(Admitted {
                 call,
                 record,
-                guard: bodies::Guard::new(place, places, &account),
+                guard: Guard::new(place, places, &account),
             }),
-            Err(error) => Err(Box::new(record.refused(error))),
+            Err(error) => Err(Box::new(record.refused(error, None))),
         }
     }
 }
@@ -169,17 +171,17 @@ impl Admission {
     /// not make.
     fn unknown(&self, path: &str, peer: Option<&Peer>) -> Response {
         let Inner { accounts, metrics } = &*self.0;
-        let refused = Refused::new(metrics);
+        let refused = Refused::new(metrics, peer);
         let Some(peer) = peer else {
             return refused.denied(path, None);
         };
         let account = match accounts.account(peer.identity()) {
             Ok(account) => account,
-            Err(crowded) => return refused.limited(crowded.error, &crowded.shared.log),
+            Err(crowded) => return refused.crowded(crowded.error, &crowded.shared),
         };
         match account.require_rate(1).and_then(|()| account.denied()) {
-            Ok(()) => refused.denied(path, Some(peer)),
-            Err(error) => refused.limited(error, &account.log),
+            Ok(()) => refused.denied(path, Some(&account)),
+            Err(error) => refused.limited(error, &account),
         }
     }
 }

@@ -1,6 +1,13 @@
 //! Requests that do not arrive, and that are large.
 
-use std::time::{Duration, Instant};
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use prost::{
     bytes::Bytes,
@@ -38,6 +45,46 @@ fn reason(status: &Status) -> String {
         .get_details_error_info()
         .map(|info| info.reason)
         .unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_refused_again_and_again_is_read_more_slowly() {
+    const RATE: u32 = 100;
+    const TIME: Duration = Duration::from_secs(3);
+    const CONNECTIONS: u32 = 4;
+    const CALLS: u32 = 16;
+    let served = with(Limits::default().rate(NonZeroU32::new(RATE).unwrap())).await;
+    let path = Call::GetHost.descriptor().path;
+    let ask = || tokio_stream::once(request(Call::GetHost, "a"));
+    let (refused, mut calls) = (Arc::new(AtomicU32::new(0)), JoinSet::new());
+    for _ in 0..CONNECTIONS {
+        let channel = served.channel(&reader("hasty"));
+        for _ in 0..CALLS {
+            let (channel, refused) = (channel.clone(), Arc::clone(&refused));
+            calls.spawn(async move {
+                loop {
+                    let answered =
+                        send(&channel, path, tokio_stream::once(request(Call::GetHost, "a"))).await;
+                    if answered.is_err_and(|status| status.code() == Code::ResourceExhausted) {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    }
+    tokio::time::sleep(TIME).await;
+    // Another identity of the same kind is not slowed.
+    let begun = Instant::now();
+    let patient = send(&served.channel(&reader("patient")), path, ask()).await;
+    assert!(!patient.is_err_and(|status| status.code() == Code::ResourceExhausted));
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    calls.shutdown().await;
+    let refused = refused.load(Ordering::Relaxed);
+    println!("{refused} calls were refused in {TIME:?}");
+    assert!(
+        (1..3 * RATE + CONNECTIONS * CALLS).contains(&refused),
+        "{refused}"
+    );
 }
 
 #[tokio::test]

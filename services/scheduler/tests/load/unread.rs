@@ -1,6 +1,11 @@
 //! Answers that nobody reads count and hold the places of their calls for as long as they are kept.
 
-use std::{future::poll_fn, pin::Pin, time::Duration};
+use std::{
+    future::poll_fn,
+    io,
+    pin::Pin,
+    time::{Duration, Instant},
+};
 
 use http_body::{Body as _, Frame};
 use prost::{Message as _, bytes::Bytes};
@@ -10,7 +15,11 @@ use scheduler::{
     call::Call,
     server,
 };
-use tokio::time::{sleep, timeout};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{TcpSocket, TcpStream},
+    time::{sleep, timeout},
+};
 use tonic::{
     Code, Status,
     body::Body,
@@ -65,6 +74,96 @@ async fn part(answer: &mut http::Response<Body>) -> Frame<Bytes> {
 fn limit(status: &Status) -> String {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     status.get_details_error_info().unwrap().metadata["limit"].clone()
+}
+
+/// A connection by which calls are made and nothing is read. Its socket takes few bytes.
+struct Mute {
+    stream: TcpStream,
+    next: u32,
+}
+
+impl Mute {
+    async fn connect(stage: &Stage) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut stream = socket.connect(stage.address).await.unwrap();
+        // The preface of HTTP/2, and settings of which none is other than usual.
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        stream.write_all(preface).await.unwrap();
+        Self { stream, next: 1 }
+    }
+
+    /// A call with one message; an error once the server has ended the connection, and `None` while it reads nothing.
+    async fn call(&mut self, message: &[u8]) -> Option<io::Result<()>> {
+        let text = |bytes: &mut Vec<u8>, text: &str| {
+            bytes.push(u8::try_from(text.len()).unwrap());
+            bytes.extend(text.bytes());
+        };
+        // POST, http, :path, :authority, content-type, and te.
+        let mut head = vec![0x83, 0x86, 0x04];
+        text(&mut head, Call::GetHost.descriptor().path);
+        head.push(0x01);
+        text(&mut head, "x");
+        head.extend([0x0f, 0x10]);
+        text(&mut head, "application/grpc");
+        head.push(0);
+        text(&mut head, "te");
+        text(&mut head, "trailers");
+        let mut body = vec![0];
+        body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+        body.extend(message);
+        let mut frames = Vec::new();
+        for (kind, flags, content) in [(1, 4, head), (0, 1, body)] {
+            frames.extend(&u32::try_from(content.len()).unwrap().to_be_bytes()[1..]);
+            frames.extend([kind, flags]);
+            frames.extend(self.next.to_be_bytes());
+            frames.extend(content);
+        }
+        self.next += 2;
+        let written = timeout(Duration::from_millis(500), self.stream.write_all(&frames));
+        written.await.ok()
+    }
+}
+
+/// A request whose refusal quotes so many characters.
+fn invalid(characters: usize) -> Vec<u8> {
+    GetHostRequest {
+        namespace: "\u{e9}".repeat(characters),
+        ..host()
+    }
+    .encode_to_vec()
+}
+
+#[tokio::test]
+async fn unread_refusals_hold_the_places_of_their_calls() {
+    let stage = limited(Limits::of_each_kind(3)).await;
+    let mut mute = Mute::connect(&stage).await;
+    // What the kernels take is written. After that three answers wait in the process.
+    while let Some(sent) = mute.call(&invalid(10)).await {
+        sent.unwrap();
+    }
+    let refused = stage.inventory().get_host(host()).await;
+    assert_eq!(limit(&refused.expect_err("no place is held")), "reads");
+    drop(mute);
+    let answered = async {
+        while stage.inventory().get_host(host()).await.is_err() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, answered).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_leaves_too_many_refusals_unread_is_disconnected() {
+    // An eighth of it is for heads.
+    let stage = limited(Limits::of_each_kind(100_000).buffer(512 << 10)).await;
+    let mut mute = Mute::connect(&stage).await;
+    let begun = Instant::now();
+    while !matches!(mute.call(&invalid(1000)).await, Some(Err(_))) {
+        // Sooner than by keepalive, which each new call puts off.
+        assert!(begun.elapsed() < PATIENCE / 2, "refusals are kept without end");
+    }
+    stage.inventory().get_host(host()).await.unwrap();
 }
 
 #[tokio::test]

@@ -108,8 +108,8 @@ fn names_of_one_site_share_four_times_what_one_has() {
     let taken = charges.iter().take_while(|(_, kept)| kept.is_ok()).count();
     assert_eq!(
         taken,
-        4 + 9,
-        "four have room of their own, and nine that of all kinds"
+        4 + 7,
+        "four have room of their own, and seven that of all kinds"
     );
     let refused = charges[taken].1.as_ref().unwrap_err();
     assert_eq!(limit(refused), Limit::Buffer);
