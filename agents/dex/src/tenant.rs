@@ -20,7 +20,7 @@ use kit::tenant::{self, destinations::Destinations};
 use kube::Resource;
 use render::dex::GroupBindings;
 use serde::Serialize;
-use tokio::time;
+use tokio::time::{self, Instant};
 
 use self::{
     calls::{Calls, Then},
@@ -29,6 +29,8 @@ use self::{
 
 /// Within this time the bindings are as they should be.
 const ANSWER: Duration = Duration::from_secs(10);
+/// Of it, this is the longest time for reading a former kubeconfig.
+const READ: Duration = Duration::from_secs(3);
 
 /// The tenant's API server, and the bindings that are to be there. It holds credentials, so it cannot be printed.
 #[derive(Clone, PartialEq)]
@@ -93,6 +95,12 @@ pub enum Error {
         /// Where it is.
         server: String,
     },
+    /// Not all bindings are listed.
+    #[error("the tenant's API server {server} has more bindings of groups than the agent reads")]
+    Many {
+        /// Where it is.
+        server: String,
+    },
     /// It is not known whether bindings are in use.
     #[error(
         "the agent keeps those in groups until it can use the kubeconfig that kubeconfigSecret names now"
@@ -135,7 +143,9 @@ impl Error {
             | Self::Unread { .. }
             | Self::Former { .. } => KUBECONFIG_INVALID,
             Self::Server(tenant::Error::Unreachable { .. }) | Self::NoConnection(_) => TENANT_UNREACHABLE,
-            Self::Refused { .. } | Self::Remain { .. } | Self::MayBeInUse => TENANT_REFUSES,
+            Self::Refused { .. } | Self::Remain { .. } | Self::Many { .. } | Self::MayBeInUse => {
+                TENANT_REFUSES
+            }
             Self::InUse(error) => error.reason(),
         }
     }
@@ -210,13 +220,21 @@ impl Tenant {
     /// # Errors
     /// The first that went wrong.
     pub async fn apply(&self, secrets: &Secrets, destinations: &Destinations) -> Result<(), Error> {
+        let begin = Instant::now();
         let kubeconfig = match &self.kubeconfig {
             Kubeconfig::Kept(kubeconfig) => Arc::clone(kubeconfig),
-            Kubeconfig::InSecret(stored) => stored.read(secrets).await?,
+            Kubeconfig::InSecret(stored) => {
+                let read = time::timeout(READ, stored.read(secrets)).await;
+                read.unwrap_or_else(|_| {
+                    let secret = stored.secret().to_owned();
+                    let reason = format!("no answer within {} s", READ.as_secs());
+                    Err(Error::Unread { secret, reason })
+                })?
+            }
         };
         let server = tenant::server(&kubeconfig).map_err(|error| self.named(error.into()))?;
-        let applied = Box::pin(self.apply_in_time(&kubeconfig, destinations));
-        let applied = time::timeout(ANSWER, applied).await;
+        let applied = Box::pin(self.apply_since(begin, &kubeconfig, destinations));
+        let applied = time::timeout_at(begin + ANSWER, applied).await;
         let applied = applied.unwrap_or_else(|_| {
             let reason = format!("no answer within {} s", ANSWER.as_secs());
             Err(tenant::Error::Unreachable { server, reason }.into())
@@ -235,7 +253,12 @@ impl Tenant {
         }
     }
 
-    async fn apply_in_time(&self, kubeconfig: &[u8], destinations: &Destinations) -> Result<(), Error> {
+    async fn apply_since(
+        &self,
+        begin: Instant,
+        kubeconfig: &[u8],
+        destinations: &Destinations,
+    ) -> Result<(), Error> {
         let calls = Calls(tenant::Tenant::connect(kubeconfig, destinations).await?);
         let bindings = &*self.bindings;
         match &self.task {
@@ -245,7 +268,7 @@ impl Tenant {
             Task::Delete(InUse::Unknown) => calls.reconcile(bindings, Then::MayDelete).await,
             Task::Delete(InUse::Kubeconfig(kubeconfig)) => {
                 let used = async { Ok(Calls(tenant::Tenant::connect(kubeconfig, destinations).await?)) };
-                calls.leave(bindings, used).await
+                calls.leave(bindings, begin, used).await
             }
         }
     }

@@ -275,7 +275,7 @@ const AUTH_READY: &[Meaning] = &[
         Reason::BindingsRemain,
         "All entries are as specified. `kubeconfigSecret` named another Secret before, and bindings of groups may remain in the cluster of that \
          Secret's kubeconfig. The message names the Secret and the cause. The agent tries to delete them every 10 s. Keep the Secret until this \
-         reason is gone ([if the cluster or the Secret does not exist any more](auth.md#rights-of-groups)).",
+         reason is gone. If the cluster or the Secret does not exist any more, see [Rights of groups](auth.md#rights-of-groups).",
     ),
     no(
         Reason::Progressing,

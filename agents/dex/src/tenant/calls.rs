@@ -20,13 +20,13 @@ use tokio::time::{self, Instant};
 use uuid::Uuid;
 
 use super::{
-    Binding, Error,
+    ANSWER, Binding, Error,
     found::{Found, Metadata},
 };
 use crate::identity::MANAGER;
 
-/// Bindings that are listed: more than any provider can have. The server may answer with more; these are not kept.
-const LISTED: usize = 500;
+/// Bindings that are listed: more than any provider can have. The server may have more; these are not kept.
+pub(super) const LISTED: usize = 500;
 /// Within this time bindings are deleted, or applied: a webhook of the tenant that does not answer holds up no other call.
 const CHANGES: Duration = Duration::from_secs(4);
 /// Within this time bindings are listed once.
@@ -34,8 +34,12 @@ const LIST: Duration = Duration::from_secs(4);
 /// Within this time the API server that is used now is connected to and has listed its bindings. Meanwhile bindings are deleted at the former
 /// one.
 const USED: Duration = Duration::from_secs(6);
-/// It has this time for a list in any case: a former API server that is slow does not use it up.
+/// It has this time for a list in any case: a former API server that is slow does not use it up, or is the fault itself.
 const USED_LIST: Duration = Duration::from_secs(2);
+/// Within this time since the check began the bindings at a former API server are deleted. It ends before the check, so that a deletion that
+/// failed is the fault whatever else takes too long.
+const LEAVE: Duration = Duration::from_secs(9);
+const _: () = assert!(LEAVE.as_secs() < ANSWER.as_secs(), "it ends before the check");
 /// Bindings of a kind that are deleted or applied concurrently.
 const AT_ONCE: usize = 8;
 
@@ -69,8 +73,19 @@ struct Limit {
 impl Limit {
     /// That begins now.
     fn new(time: Duration) -> Self {
-        let until = Instant::now() + time;
+        Self::since(Instant::now(), time)
+    }
+
+    /// That began then.
+    fn since(begin: Instant, time: Duration) -> Self {
+        let until = begin + time;
         Self { time, until }
+    }
+
+    /// The same, but no longer than another one.
+    fn within(self, other: Self) -> Self {
+        let until = self.until.min(other.until);
+        Self { until, ..self }
     }
 
     /// The same, but with this time left at least. It is called as before, so that a fault has one text.
@@ -100,7 +115,9 @@ impl Calls {
             cluster,
             namespaced,
         } = bindings;
-        let selectors = (&**selector, &**stale);
+        // Those that nobody asks for are deleted beside the comparison.
+        let stale = (!matches!(then, Then::Delete(Some(_)))).then_some(&**stale);
+        let selectors = (&**selector, stale);
         // No more at once: an answer may have a MiB, and many tenants are asked at once.
         let (in_cluster, in_namespaces) = tokio::join!(
             self.without_surplus::<ClusterRoleBinding>(selectors, cluster, then),
@@ -113,32 +130,40 @@ impl Calls {
         in_cluster.and(in_namespaces)
     }
 
-    /// Deletes all bindings, except those that the API server has which is used now. `used`: connects to that.
+    /// Deletes all bindings, except those that the API server has which is used now. `begin`: when the check began; `used`: connects to the
+    /// one that is used now.
     pub(super) async fn leave(
         &self,
         bindings: &GroupBindings,
+        begin: Instant,
         used: impl Future<Output = Result<Self, tenant::Error>>,
     ) -> Result<(), Error> {
-        let limit = Limit::new(USED);
+        let all = Limit::since(begin, LEAVE);
+        let limit = Limit::new(USED).within(all);
+        let late = |_| Err(self.too_late("compare and delete bindings", all));
+        let compared = async {
+            let in_use = |error: Error| Error::InUse(Box::new(error));
+            let used = time::timeout_at(limit.until, used).await;
+            let used = used.map_err(|_| in_use(Error::NoConnection(USED.as_secs())))?;
+            let calls = used.map_err(|error| in_use(error.into()))?;
+            let then = Then::Delete(Some(&Used { calls, limit }));
+            let compared = time::timeout_at(all.until, self.reconcile(bindings, then)).await;
+            compared.unwrap_or_else(late)
+        };
         // What nobody asks for does not wait for the other API server, and nothing waits for what cannot be deleted of it.
-        let (deleted, used) = tokio::join!(
-            self.reconcile(bindings, Then::Keep),
-            time::timeout_at(limit.until, used),
-        );
-        let in_use = |error: Error| Error::InUse(Box::new(error));
-        let used = used.map_err(|_| in_use(Error::NoConnection(USED.as_secs())))?;
-        let calls = used.map_err(|error| in_use(error.into()))?;
-        let then = Then::Delete(Some(&Used { calls, limit }));
-        deleted.and(self.reconcile(bindings, then).await)
+        let unasked = time::timeout_at(all.until, self.reconcile(bindings, Then::Keep));
+        let (unasked, compared) = tokio::join!(unasked, compared);
+        unasked.unwrap_or_else(late).and(compared)
     }
 
-    /// The selectors are of the provider's bindings, and of those whose provider the cluster does not have any more.
+    /// The selectors are of the provider's bindings, and of those whose provider the cluster does not have any more. `None`: what nobody
+    /// asks for is passed over.
     ///
     /// # Errors
     /// When bindings cannot be listed: then nothing is done about any of the kind.
     async fn listed<K: Binding>(
         &self,
-        selectors: (&str, &str),
+        selectors: (&str, Option<&str>),
         desired: &[K],
         then: Then<'_>,
     ) -> Result<Listed, Error> {
@@ -150,6 +175,7 @@ impl Calls {
             if let Some(there) = there.filter(|_| !present.is_empty()) {
                 let Used { calls, limit } = there;
                 let listed = calls.list::<K>(selectors.0, limit.at_least(USED_LIST)).await;
+                let listed = listed.and_then(|listed| calls.complete(listed));
                 in_use = listed.map_err(|error| Error::InUse(Box::new(error)))?;
             }
             surplus.extend(std::mem::take(&mut present));
@@ -166,7 +192,7 @@ impl Calls {
     /// Lists a kind, and deletes what is to be deleted of it. Returns the first fault with it.
     async fn without_surplus<K: Binding>(
         &self,
-        selectors: (&str, &str),
+        selectors: (&str, Option<&str>),
         desired: &[K],
         then: Then<'_>,
     ) -> Result<(Listed, Result<(), Error>), Error> {
@@ -187,7 +213,7 @@ impl Calls {
     /// Applies what is asked for, if it is to be, and lists once more what was deleted: finalizers may hold it, and a listing is bounded.
     async fn finish<K: Binding>(
         &self,
-        selectors: (&str, &str),
+        selectors: (&str, Option<&str>),
         desired: &[K],
         then: Then<'_>,
         listed: Result<(Listed, Result<(), Error>), Error>,
@@ -247,17 +273,20 @@ impl Calls {
         done.into_iter().collect()
     }
 
-    /// The bindings that are desired, whatever is in them, and those that are to be deleted.
+    /// The bindings that are desired, whatever is in them, and those that nobody asks for, unless these are passed over.
     async fn sorted<K: Binding>(
         &self,
-        (own, stale): (&str, &str),
+        (own, stale): (&str, Option<&str>),
         desired: &[K],
     ) -> Result<(Vec<Found>, Vec<Found>), Error> {
         let in_time = || Limit::new(LIST);
         let listed = self.list::<K>(own, in_time()).await?.into_iter();
         let (present, mut surplus): (Vec<_>, Vec<_>) =
             listed.partition(|found| desired.iter().any(|desired| found.is(desired)));
-        surplus.extend(self.list::<K>(stale, in_time()).await?);
+        match stale {
+            Some(stale) => surplus.extend(self.list::<K>(stale, in_time()).await?),
+            None => surplus.clear(),
+        }
         Ok((present, surplus))
     }
 
@@ -271,6 +300,15 @@ impl Calls {
         let listed = listed.map_err(|_| self.too_late(&action, limit))?;
         let Page { metadata: _, items } = listed.map_err(|error| self.failed(&action, &error))?;
         Ok(items.0)
+    }
+
+    /// Bindings that are listed, if these are all.
+    fn complete(&self, listed: Vec<Found>) -> Result<Vec<Found>, Error> {
+        if listed.len() < LISTED {
+            return Ok(listed);
+        }
+        let server = self.0.server().to_owned();
+        Err(Error::Many { server })
     }
 
     async fn delete<K: Binding>(&self, found: &Found) -> Result<(), Error> {

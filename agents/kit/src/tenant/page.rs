@@ -15,8 +15,7 @@ pub struct Page<T, const MOST: usize> {
     /// What there is of the list beside this page.
     #[serde(default)]
     pub metadata: PageMeta,
-    /// The items.
-    #[serde(default = "First::default")]
+    /// The items. An answer without any such field is no list: it may be a gateway's.
     pub items: First<T, MOST>,
 }
 
@@ -87,7 +86,8 @@ mod tests {
             assert_eq!(kept, expected, "{text}");
         }
         assert!(serde_json::from_str::<First<u8, 2>>(r#"{"a": 1}"#).is_err());
-        let bare: Page<u8, 2> = serde_json::from_str("{}").unwrap();
+        let bare: Page<u8, 2> = serde_json::from_str(r#"{"items": null}"#).unwrap();
         assert!(bare.items.0.is_empty() && bare.metadata.next.is_none());
+        assert!(serde_json::from_str::<Page<u8, 2>>("{}").is_err());
     }
 }
