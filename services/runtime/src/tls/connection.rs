@@ -303,7 +303,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_read_during_a_pause_and_all_is_written() {
-        const PAUSE: Duration = Duration::from_millis(300);
+        const PAUSE: Duration = Duration::from_millis(500);
         let (mut client, mut connection) = pair().await;
         let begun = Instant::now();
         connection.peer().pause(begun + PAUSE);
@@ -316,11 +316,13 @@ mod tests {
         let peer = connection.peer().clone();
         let lengthen = async {
             sleep(PAUSE / 2).await;
-            peer.pause(begun + 2 * PAUSE);
+            peer.pause(begun + 8 * PAUSE);
         };
         let (read, ()) = tokio::join!(connection.read_u8(), lengthen);
         assert_eq!(read.unwrap(), 1);
-        assert!(begun.elapsed() >= 2 * PAUSE, "{:?}", begun.elapsed());
+        // As long as a pause may be.
+        let took = begun.elapsed();
+        assert!((2 * PAUSE..7 * PAUSE).contains(&took), "{took:?}");
     }
 
     #[tokio::test]
@@ -329,7 +331,7 @@ mod tests {
         let peer = connection.peer().clone();
         let disconnect = async {
             sleep(Duration::from_millis(20)).await;
-            peer.disconnect();
+            assert!(peer.disconnect() && !peer.disconnect());
         };
         let (read, ()) = tokio::join!(connection.read_u8(), disconnect);
         let error = read.unwrap_err();

@@ -68,14 +68,15 @@ impl Peer {
         &self.identity
     }
 
-    /// Reads nothing of this connection before that time. Answers are written meanwhile.
+    /// Reads nothing of this connection before that time, or for a second at most. Answers are written meanwhile.
     pub fn pause(&self, until: Instant) {
         self.brake.pause(until);
     }
 
-    /// Ends this connection, and with it every call by it.
-    pub fn disconnect(&self) {
-        self.brake.close();
+    /// Ends this connection, and with it every call by it. Returns whether nobody has done so before.
+    #[must_use]
+    pub fn disconnect(&self) -> bool {
+        self.brake.close()
     }
 
     pub(super) fn brake(&self) -> &Brake {

@@ -18,7 +18,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::buffer::{Buffer, Content, Excess, Room};
 use super::debt::Debt;
-use super::group::{AllPlaces, Group, Shared, limiter, site_places};
+use super::group::{AllPlaces, Group, SITE_FACTOR, Shared, limiter, site_places};
 use super::limit::Limit;
 use super::limits::Limits;
 use crate::{call::Places, error::Error};
@@ -85,9 +85,26 @@ pub(super) struct Charge {
 /// The head or the trailers of an answer, until this is dropped: the transport has written them, or never will.
 #[derive(Debug)]
 pub(super) struct Head {
-    account: Option<Arc<Account>>,
-    shared: Arc<Shared>,
+    of: Of,
     bytes: usize,
+}
+
+/// Whose heads are counted.
+#[derive(Debug)]
+enum Of {
+    Account(Arc<Account>),
+    /// All for whom the group has no account.
+    Crowd(Arc<Shared>),
+}
+
+impl Of {
+    /// Where they are counted.
+    fn buffers(&self) -> (&Buffer, Option<&Buffer>) {
+        match self {
+            Self::Account(account) => (&account.buffer, Some(&account.shared.buffer)),
+            Self::Crowd(shared) => (&shared.crowd.buffer, None),
+        }
+    }
 }
 
 impl Head {
@@ -97,22 +114,24 @@ impl Head {
         crowd: Option<&Arc<Shared>>,
         bytes: usize,
     ) -> Option<(Self, bool)> {
-        let shared = account.map(|account| &account.shared).or(crowd)?;
-        let head = Self {
-            account: account.cloned(),
-            shared: Arc::clone(shared),
-            bytes,
+        let of = match (account, crowd) {
+            (Some(account), _) => Of::Account(Arc::clone(account)),
+            (None, Some(crowd)) => Of::Crowd(Arc::clone(crowd)),
+            (None, None) => return None,
         };
-        let own = account.map_or(Ok(()), |account| account.buffer.add(Content::Heads, bytes));
-        let all = shared.buffer.add(Content::Heads, bytes);
-        Some((head, own.is_err() || all.is_err()))
+        let (own, all) = of.buffers();
+        let exceeds_own = own.add(Content::Heads, bytes).is_err();
+        let exceeds_all = all.is_some_and(|all| all.add(Content::Heads, bytes).is_err());
+        // Who has few is not disconnected for what others of its site leave unread.
+        let exceeds = exceeds_own || exceeds_all && !own.has_few_heads();
+        Some((Self { of, bytes }, exceeds))
     }
 }
 
 impl Drop for Head {
     fn drop(&mut self) {
-        let own = self.account.as_ref().map(|account| &account.buffer);
-        for buffer in own.into_iter().chain([&self.shared.buffer]) {
+        let (own, all) = self.of.buffers();
+        for buffer in [own].into_iter().chain(all) {
             buffer.remove(Content::Heads, self.bytes);
         }
     }
@@ -199,10 +218,13 @@ impl Account {
         limited(&self.identity, limit, why, again)
     }
 
-    /// One more call that is refused at once: until when its caller waits.
-    pub(super) fn refused(&self, now: Instant) -> Instant {
+    /// One more call that is refused at once: for how long its caller waits, and whether it is disconnected. What others of its site are refused
+    /// does not disconnect it, nor does it wait for that much longer than for its own.
+    pub(super) fn refused(&self, now: Instant) -> (Duration, bool) {
+        let own = self.debt.add(now);
         let shared = self.shared.debt.as_ref().map(|debt| debt.add(now));
-        shared.unwrap_or(now).max(self.debt.add(now))
+        let wait = own.max(shared.unwrap_or_default().min(own * SITE_FACTOR));
+        (wait, self.debt.is_far(own))
     }
 
     /// One more refusal that is audited.

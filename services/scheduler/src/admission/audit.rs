@@ -16,7 +16,6 @@ use tonic::{Code, Status};
 
 use super::{
     accounts::{Account, Head},
-    debt::LONGEST,
     group::Shared,
     limit::Limit,
     metrics::CallMetrics,
@@ -89,14 +88,20 @@ fn hold(
 ) {
     let head = Head::new(account, crowd, unread::bytes(headers));
     if let (Some((_, true)), Some(peer)) = (&head, peer) {
-        metrics.disconnected(UNREAD);
-        peer.disconnect();
+        disconnect(peer, UNREAD, metrics);
     }
     unread::hold(headers, id, head.map(|(head, _)| head), guard);
 }
 
 /// Cause of a disconnection.
 const UNREAD: &str = "unread";
+
+fn disconnect(peer: &Peer, cause: &'static str, metrics: &CallMetrics) {
+    // Other calls by this connection may be refused before it ends.
+    if peer.disconnect() {
+        metrics.disconnected(cause);
+    }
+}
 
 /// A call is refused at once because of a limit: its caller is read more slowly, or disconnected when it is far ahead.
 fn slow(error: &Error, (peer, account, crowd): Caller<'_>, metrics: &CallMetrics) {
@@ -108,16 +113,16 @@ fn slow(error: &Error, (peer, account, crowd): Caller<'_>, metrics: &CallMetrics
         return;
     }
     let now = Instant::now();
-    let until = match (account, crowd) {
+    let (wait, is_far) = match (account, crowd) {
         (Some(account), _) => account.refused(now),
-        (None, Some(shared)) => shared.crowd.add(now),
+        // Whose calls these were is not known.
+        (None, Some(shared)) => (shared.crowd.debt.add(now), false),
         (None, None) => return,
     };
-    if until > now + LONGEST {
-        metrics.disconnected(limit.name());
-        peer.disconnect();
-    } else if until > now {
-        peer.pause(until);
+    if is_far {
+        disconnect(peer, limit.name(), metrics);
+    } else if !wait.is_zero() {
+        peer.pause(now + wait);
     }
 }
 

@@ -124,6 +124,12 @@ impl Buffer {
         let _ = self.change(of, |kept| kept.saturating_sub(bytes));
     }
 
+    /// Whether so few heads are kept that they do not matter.
+    pub(super) fn has_few_heads(&self) -> bool {
+        let counts = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.heads <= FEW_HEADS
+    }
+
     /// Whether there is room.
     ///
     /// # Errors

@@ -55,9 +55,26 @@ pub(super) struct Shared {
     /// Of refused calls of all.
     pub(super) debt: Option<Debt>,
     /// Of those for whom the group has no account.
-    pub(super) crowd: Debt,
+    pub(super) crowd: Crowd,
     /// How often it is logged that there are too many identities.
     pub(super) log: Quiet,
+}
+
+/// What identities without an account have together: as much as one.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    pub(super) debt: Debt,
+    /// Their calls are refused at once: only heads are kept.
+    pub(super) buffer: Buffer,
+}
+
+impl Crowd {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            debt: Debt::new(limits.rate),
+            buffer: Buffer::new(Room::of_identity(limits.buffer)),
+        }
+    }
 }
 
 /// Places for calls of each kind.
@@ -106,7 +123,7 @@ impl Shared {
                 denials: None,
                 places: None,
                 debt: None,
-                crowd: Debt::new(limits.rate),
+                crowd: Crowd::new(limits),
                 log: Quiet::default(),
             };
         };
@@ -117,7 +134,7 @@ impl Shared {
             denials: Some((denials, limiter(denials))),
             places: Some(AllPlaces::new(|kind| site_places(limits, kind))),
             debt: Some(Debt::new(rate)),
-            crowd: Debt::new(limits.rate),
+            crowd: Crowd::new(limits),
             log: Quiet::default(),
             buffer: Buffer::new(Room::of_site(limits.buffer)),
             rate: rate.map(|rate| (rate, limiter(rate))),

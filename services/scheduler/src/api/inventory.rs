@@ -158,7 +158,7 @@ impl Inventory {
         for (name, shared) in region.sites() {
             // Copies are placed one after the other on a copy of the model, so the lock is not needed for long. Others that ask
             // wait before they have one.
-            let _copy = region.copy(&caller, &shared).await?;
+            let mut copy = region.copy(&caller, &shared).await?;
             let begin = {
                 let (region, spec, namespace) = (region.clone(), spec.clone(), namespace.clone());
                 move |locked: &Site| {
@@ -194,7 +194,9 @@ impl Inventory {
             };
             let (copies, limit) = loop {
                 let metrics = region.committer().metrics().clone();
-                match region.compute(&caller, move || count.advance(&metrics)).await?? {
+                let advanced = region.compute_copy(copy, move || count.advance(&metrics)).await?;
+                copy = advanced.1;
+                match advanced.0? {
                     Counted::More(more) => count = more,
                     Counted::All(copies, limit) => break (copies, limit),
                 }

@@ -96,13 +96,13 @@ impl Placements {
         let copy = region.copy(&caller, &shared).await?;
         let (question, state) = region.read_copying(&caller, &shared, ask).await??;
         let metrics = region.committer().metrics().clone();
-        region
-            .compute(&caller, move || {
-                let decision = metrics.decide("plan", || question.decide());
-                drop((question, copy));
-                convert::plan(&decision, state)
-            })
-            .await
+        let plan = move || {
+            let decision = metrics.decide("plan", || question.decide());
+            drop(question);
+            convert::plan(&decision, state)
+        };
+        let (plan, _) = region.compute_copy(copy, plan).await?;
+        Ok(plan)
     }
 
     async fn get(authorized: Authorized<GetPlacementRequest>) -> Result<GetPlacementResponse, Error> {

@@ -12,6 +12,7 @@ mod policies;
 mod reading;
 mod reporting;
 mod resets;
+mod rests;
 mod retries;
 mod room;
 mod shared;
@@ -35,6 +36,7 @@ pub(crate) use turns::SLICE;
 pub use undo::Undo;
 
 use clock::Clock;
+use rests::Rests;
 use room::Room;
 use shared::aside;
 use turns::Turns;
@@ -70,6 +72,8 @@ struct Inner {
     turns: Turns,
     /// Of questions that keep a copy of a site.
     copies: Turns,
+    /// After long computations with one.
+    rests: Rests,
     /// And the memory for them.
     room: Room,
     clock: Clock,
@@ -123,6 +127,7 @@ impl Region {
             committer,
             turns: Turns::beside_others(),
             copies: Turns::of_copies(),
+            rests: Rests::default(),
             room: Room::default(),
             clock: Clock::new(clock),
         };

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
-use super::{Region, shared::SharedSite, turns::Place};
+use super::{Inner, Region, shared::SharedSite, turns::Place};
 use crate::{error::Error, ledger::commit::Stopped};
 
 /// The parts of the memory that is there for copies.
@@ -18,7 +21,7 @@ pub(super) struct Room(Arc<Semaphore>);
 #[derive(Debug)]
 pub(crate) struct CopyPlace {
     _room: OwnedSemaphorePermit,
-    _place: Place,
+    place: Place,
 }
 
 impl Default for Room {
@@ -41,21 +44,37 @@ fn parts(bytes: usize, all: usize) -> u32 {
 }
 
 impl Region {
-    /// The right to keep a copy of a site, when it is the caller's turn and there is memory for it.
+    /// The right to keep a copy of a site, when it is the caller's turn, the caller has rested, and there is memory for it.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the process ends.
     pub(crate) async fn copy(&self, caller: &str, site: &SharedSite) -> Result<CopyPlace, Error> {
-        let place = self.inner.copies.take(caller).await?;
-        let room = self
-            .inner
-            .room
-            .take(site.copy_bytes(), self.limits().inventory)
-            .await?;
-        Ok(CopyPlace {
-            _room: room,
-            _place: place,
-        })
+        let Inner {
+            copies, rests, room, ..
+        } = &*self.inner;
+        let place = rests.place(copies, caller).await?;
+        let room = room.take(site.copy_bytes(), self.limits().inventory).await?;
+        Ok(CopyPlace { _room: room, place })
+    }
+
+    /// Computes a slice of a question that keeps a copy, when its caller's turn has come. The copy counts until the slice is computed, also
+    /// when its caller has left.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the process ends.
+    pub(crate) async fn compute_copy<T: Send + 'static>(
+        &self,
+        copy: CopyPlace,
+        slice: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<(T, CopyPlace), Error> {
+        let (caller, rests) = (copy.place.caller().to_owned(), self.inner.rests.clone());
+        let slice = move || {
+            let begun = Instant::now();
+            let computed = slice();
+            rests.took(copy.place.caller(), begun.elapsed());
+            (computed, copy)
+        };
+        self.compute(&caller, slice).await
     }
 }
 

@@ -1,9 +1,6 @@
 //! Questions that need a core for long do it in turns: on threads of which there are fewer than cores, so that changes always
 //! have one; a slice of each at a time; and one caller after the other, however many questions each of them has.
 //!
-//! A slice that takes long is one of few, such as a plan for a large site: its caller rests for as long, and the thread is free for others,
-//! who ask for their next slice only when one is done.
-//!
 //! A question whose caller has left, or whose deadline has passed, has no further slice. One that needs a copy of a site for several
 //! slices waits for a place among those that have one, in the same order: copies of all sites together are few.
 
@@ -15,21 +12,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::oneshot,
-    time::{Instant, sleep_until},
-};
+use tokio::sync::oneshot;
 
 use super::Region;
 use crate::{error::Error, ledger::commit::Stopped};
 
 /// How long one slice of a question should take.
 pub(crate) const SLICE: Duration = Duration::from_millis(10);
-
-/// A slice that takes longer is followed by a rest.
-const LONG: Duration = Duration::from_millis(100);
-/// The longest rest.
-const REST: Duration = Duration::from_secs(10);
 
 /// Copies that one caller may have at once.
 const COPIES_EACH: usize = 1;
@@ -52,8 +41,6 @@ struct State {
     waiting: HashMap<String, VecDeque<oneshot::Sender<Place>>>,
     /// Callers who wait, each once: the next one first.
     order: VecDeque<String>,
-    /// Callers who have computed for long, and until when they rest.
-    resting: HashMap<String, Instant>,
 }
 
 /// The right to compute, until it is dropped.
@@ -61,6 +48,13 @@ struct State {
 pub(crate) struct Place {
     turns: Turns,
     caller: String,
+}
+
+impl Place {
+    /// Whose it is.
+    pub(super) fn caller(&self) -> &str {
+        &self.caller
+    }
 }
 
 impl Turns {
@@ -74,14 +68,13 @@ impl Turns {
         Self::new((2 * threads()).max(COPIES), COPIES_EACH)
     }
 
-    fn new(threads: usize, each: usize) -> Self {
+    pub(super) fn new(threads: usize, each: usize) -> Self {
         Self(Arc::new(Mutex::new(State {
             free: threads,
             each,
             used: HashMap::new(),
             waiting: HashMap::new(),
             order: VecDeque::new(),
-            resting: HashMap::new(),
         })))
     }
 
@@ -111,42 +104,6 @@ impl Turns {
         };
         turn.await.map_err(|_| Stopped)
     }
-
-    /// The caller's turn, when it comes and the caller has rested.
-    async fn rested(&self, caller: &str) -> Result<Place, Stopped> {
-        loop {
-            let turn = self.take(caller).await?;
-            let Some(until) = self.lock().rests(caller) else {
-                return Ok(turn);
-            };
-            // It has waited since before its caller began to rest: it is the next one's.
-            drop(turn);
-            sleep_until(until).await;
-        }
-    }
-
-    /// Computes a slice, when the caller's turn has come.
-    async fn compute<T: Send + 'static>(
-        &self,
-        caller: &str,
-        slice: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Error> {
-        let turn = self.rested(caller).await?;
-        let computed = tokio::task::spawn_blocking(move || {
-            let begun = Instant::now();
-            let computed = slice();
-            turn.took(begun.elapsed());
-            // Also when its caller has left: the thread is free only now.
-            drop(turn);
-            computed
-        });
-        match computed.await {
-            Ok(computed) => Ok(computed),
-            // As if it had been computed here.
-            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
-            Err(_) => Err(Error::Stopped(Stopped)),
-        }
-    }
 }
 
 /// One thread fewer than cores, and one at least.
@@ -159,13 +116,6 @@ impl State {
     /// Whether the caller uses fewer than it may.
     fn has_share(&self, caller: &str) -> bool {
         self.used.get(caller).is_none_or(|used| *used < self.each)
-    }
-
-    /// Until when the caller rests; `None`: it does not.
-    fn rests(&mut self, caller: &str) -> Option<Instant> {
-        let now = Instant::now();
-        self.resting.retain(|_, until| *until > now);
-        self.resting.get(caller).copied()
     }
 
     fn begin(&mut self, caller: &str) {
@@ -207,16 +157,6 @@ impl State {
     }
 }
 
-impl Place {
-    /// A slice has taken so long.
-    fn took(&self, time: Duration) {
-        if time > LONG {
-            let until = Instant::now() + time.min(REST);
-            self.turns.lock().resting.insert(self.caller.clone(), until);
-        }
-    }
-}
-
 impl Drop for Place {
     fn drop(&mut self) {
         let next = {
@@ -242,7 +182,19 @@ impl Region {
         caller: &str,
         slice: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
-        self.inner.turns.compute(caller, slice).await
+        let turn = self.inner.turns.take(caller).await?;
+        let computed = tokio::task::spawn_blocking(move || {
+            let computed = slice();
+            // Also when its caller has left: the thread is free only now.
+            drop(turn);
+            computed
+        });
+        match computed.await {
+            Ok(computed) => Ok(computed),
+            // As if it had been computed here.
+            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+            Err(_) => Err(Error::Stopped(Stopped)),
+        }
     }
 }
 
@@ -293,50 +245,6 @@ mod tests {
         drop(waits.await.unwrap());
         let state = turns.lock();
         assert_eq!((state.free, state.waiting.len(), state.order.len()), (1, 0, 0));
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn who_computes_long_lets_short_slices_pass() {
-        const LONG: Duration = Duration::from_millis(200);
-        let turns = Turns::new(1, usize::MAX);
-        let mut long = tokio::task::JoinSet::new();
-        for _ in 0..4 {
-            let turns = turns.clone();
-            long.spawn(async move {
-                loop {
-                    turns.compute("one", || thread::sleep(LONG)).await.unwrap();
-                }
-            });
-        }
-        tokio::time::sleep(LONG / 4).await;
-        let mut waited = 0;
-        for _ in 0..50 {
-            let begun = Instant::now();
-            turns
-                .compute("two", || thread::sleep(Duration::from_millis(1)))
-                .await
-                .unwrap();
-            waited += usize::from(begun.elapsed() > LONG / 2);
-        }
-        long.shutdown().await;
-        // One of them waits for the slice that computes, and others for the next ones once their caller has rested.
-        assert!(waited < 10, "{waited} of 50 waited for a long slice");
-    }
-
-    #[tokio::test]
-    async fn a_rest_ends_and_is_forgotten() {
-        let turns = Turns::new(1, usize::MAX);
-        turns.take("one").await.unwrap().took(LONG);
-        assert_eq!(turns.lock().rests("one"), None);
-        turns.take("one").await.unwrap().took(LONG * 2);
-        let until = turns.lock().rests("one").unwrap();
-        assert_eq!(turns.lock().rests("two"), None);
-        drop(turns.rested("one").await.unwrap());
-        assert!(Instant::now() >= until);
-        assert!(turns.lock().resting.is_empty());
-        turns.take("one").await.unwrap().took(REST * 2);
-        let rests = turns.lock().rests("one").unwrap() - Instant::now();
-        assert!(rests <= REST, "{rests:?}");
     }
 
     #[tokio::test]

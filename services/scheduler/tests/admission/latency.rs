@@ -75,11 +75,10 @@ async fn hang(served: &Served) -> JoinSet<Status> {
         channels.push(channel);
     }
     let mut hanging = JoinSet::new();
-    for channel in &channels {
-        for _ in 0..HANGING / CONNECTIONS {
-            let channel = channel.clone();
-            hanging.spawn(async move { answer(&channel, path, tokio_stream::pending()).await.unwrap_err() });
-        }
+    // Calls of each connection in turn: no connection has as many that hang as it may have streams.
+    for channel in channels.iter().cycle().take(HANGING) {
+        let channel = channel.clone();
+        hanging.spawn(async move { answer(&channel, path, tokio_stream::pending()).await.unwrap_err() });
     }
     for _ in 0..HANGING - PLACES {
         let status = hanging.join_next().await.unwrap().unwrap();

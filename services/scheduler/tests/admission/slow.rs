@@ -56,6 +56,7 @@ async fn who_is_refused_again_and_again_is_read_more_slowly() {
     let served = with(Limits::default().rate(NonZeroU32::new(RATE).unwrap())).await;
     let path = Call::GetHost.descriptor().path;
     let ask = || tokio_stream::once(request(Call::GetHost, "a"));
+    let begun_all = Instant::now();
     let (refused, mut calls) = (Arc::new(AtomicU32::new(0)), JoinSet::new());
     for _ in 0..CONNECTIONS {
         let channel = served.channel(&reader("hasty"));
@@ -80,11 +81,11 @@ async fn who_is_refused_again_and_again_is_read_more_slowly() {
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     calls.shutdown().await;
     let refused = refused.load(Ordering::Relaxed);
-    println!("{refused} calls were refused in {TIME:?}");
-    assert!(
-        (1..3 * RATE + CONNECTIONS * CALLS).contains(&refused),
-        "{refused}"
-    );
+    let took = begun_all.elapsed();
+    println!("{refused} calls were refused in {took:?}");
+    // Those that one read of each connection had are refused before it is paused.
+    let most = f64::from(RATE) * took.as_secs_f64() + f64::from(4 * CONNECTIONS * CALLS);
+    assert!((1.0..most).contains(&f64::from(refused)), "{refused} of {most}");
 }
 
 #[tokio::test]

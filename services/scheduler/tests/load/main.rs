@@ -23,6 +23,7 @@ use std::{
     time::Duration,
 };
 
+use proto::placement::v1::placement_service_client::PlacementServiceClient;
 use scheduler::{
     admission::{self, CallMetrics, Limits},
     ledger::commit::QUEUE,
@@ -102,8 +103,10 @@ async fn a_call_whose_deadline_passes_before_its_turn_is_not_decided() {
     let stage = Stage::start(4096).await;
     stage.storage.close();
     let mut queue = tokio::task::JoinSet::new();
+    // More calls than streams that a connection may have.
+    let channels: Vec<_> = (0..8).map(|_| fixtures::channel(stage.address)).collect();
     let mut ahead = |index: usize| {
-        let mut client = stage.placements();
+        let mut client = PlacementServiceClient::new(channels[index % channels.len()].clone());
         queue.spawn(async move { client.apply_cluster(apply(&format!("ahead-{index}"), 0)).await });
     };
     // One is being written, the queue is full, and two wait for a place in it.

@@ -173,3 +173,61 @@ fn idle_identities_make_room_and_busy_ones_stay() {
     drop((busy, another));
     accounts.account(&agent("a", "four")).unwrap();
 }
+
+#[test]
+fn refused_calls_of_others_of_a_site_neither_slow_nor_disconnect() {
+    let accounts = Accounts::new(Limits::default());
+    let now = Instant::now();
+    let mut far = 0;
+    for other in 0..10 {
+        let other = accounts.account(&agent("a", &format!("other-{other}"))).unwrap();
+        for _ in 0..5000 {
+            far += usize::from(other.refused(now).1);
+        }
+    }
+    assert!(far > 0, "a flood is disconnected");
+    let own = accounts.account(&agent("a", "cluster")).unwrap();
+    let (wait, is_far) = own.refused(now);
+    // A thousand calls a second have a millisecond each.
+    assert!(wait <= Duration::from_millis(4) && !is_far, "{wait:?}");
+}
+
+#[test]
+fn who_has_few_unread_heads_is_not_disconnected_for_those_of_others() {
+    const BYTES: usize = 1500;
+    let limits = Limits::default();
+    let accounts = Accounts::new(limits.clone());
+    // Each has fewer than it may, and all together more.
+    let hoard = |name: &str| {
+        let account = accounts.account(&agent("a", name)).unwrap();
+        let most = limits.buffer / 8 / BYTES - 1;
+        let heads: Vec<_> = (0..most)
+            .filter_map(|_| Head::new(Some(&account), None, BYTES))
+            .collect();
+        (account, heads)
+    };
+    let (first, _first) = hoard("one");
+    let (_second, _others) = hoard("two");
+    let own = accounts.account(&agent("a", "cluster")).unwrap();
+    let heads: Vec<_> = (0..4)
+        .filter_map(|_| Head::new(Some(&own), None, BYTES))
+        .collect();
+    assert!(
+        own.shared.buffer.require(Content::Heads).is_err(),
+        "all have too many"
+    );
+    assert!(heads.len() == 4 && heads.iter().all(|(_, disconnects)| !disconnects));
+    let more = Head::new(Some(&first), None, BYTES);
+    assert!(more.is_some_and(|(_, disconnects)| disconnects));
+}
+
+#[test]
+fn heads_of_those_without_an_account_are_bounded_in_every_group() {
+    let limits = Limits::default();
+    for group in [Group::Operators, Group::new(&agent("a", "cluster"))] {
+        let crowd = Arc::new(Shared::new(&group, &limits));
+        let heads = (0..100_000).map_while(|_| Head::new(None, Some(&crowd), 1500).filter(|(_, ends)| !ends));
+        let kept = heads.collect::<Vec<_>>().len() * 1500;
+        assert!(kept <= limits.buffer / 8, "{kept}");
+    }
+}

@@ -19,14 +19,16 @@ use crate::ledger::{
 
 /// So many entries are added to the log before it is trimmed.
 pub(super) const STEP: usize = 64;
-/// Entries that are looked at for their sites at once, at most.
-const LOOKED_AT: usize = 256;
+/// As many entries are looked at for their sites at once as a batch of changes adds, or as many bytes.
+const LOOKED_AT: usize = 512;
+const BYTES_LOOKED_AT: u64 = 16 << 20;
+
 /// How many entries of the log come in one page when it is trimmed, by those before.
 #[derive(Debug)]
 pub(super) struct Sizes {
     /// That are too old.
     old: PageSize,
-    /// That are looked at for their sites: many more than are added meanwhile.
+    /// That are looked at for their sites.
     looked_at: PageSize,
 }
 
@@ -34,7 +36,7 @@ impl Default for Sizes {
     fn default() -> Self {
         Self {
             old: PageSize::of_at_most(2 * STEP),
-            looked_at: PageSize::of_at_most(LOOKED_AT),
+            looked_at: PageSize::default(),
         }
     }
 }
@@ -137,7 +139,7 @@ impl Etcd {
                 );
             }
         }
-        let mut looked = false;
+        let (mut looked_at, mut bytes) = (0, 0);
         while part.operations() < most
             && part.removed.len() < REMOVED
             && left.entries() > 0
@@ -148,10 +150,10 @@ impl Etcd {
                 remove(&mut part, shares, (full, Commit::new(commit), size));
                 continue;
             }
-            let Some(from) = shares.look_from().filter(|_| !looked) else {
+            let goes_on = looked_at < LOOKED_AT && bytes < BYTES_LOOKED_AT;
+            let Some(from) = shares.look_from().filter(|_| goes_on) else {
                 break;
             };
-            looked = true;
             let (from, end) = (keys.decision(Commit::new(from)), keys.decision(Commit::MAX));
             let mut page = self.pages().looked_at;
             let entries = pages::first(&self.place, &from, &end, 0, &mut page)
@@ -160,7 +162,9 @@ impl Etcd {
             let looked_at_all = entries.len() < page.keys();
             page.came(&entries);
             self.pages().looked_at = page;
+            looked_at += entries.len();
             for entry in &entries {
+                bytes += size(entry.value());
                 shares.scan(number(keys, entry)?.number(), entry.value());
             }
             if looked_at_all {
