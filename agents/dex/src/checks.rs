@@ -40,14 +40,14 @@ pub use self::{
 };
 use crate::{
     own_keys::OwnKeys,
-    tenant::stored::Secrets,
+    tenant::{self, stored::Secrets},
     tenants::{Former, Tenants},
 };
 
 /// Pause between two checks of a provider.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Within this time a check is done.
-const CHECK: Duration = Duration::from_secs(12);
+const CHECK: Duration = Duration::from_secs(tenant::CHECK.as_secs() + 1);
 /// How often is determined which providers are due.
 const PACE: Duration = Duration::from_secs(1);
 /// Providers that are checked concurrently.

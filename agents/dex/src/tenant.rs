@@ -5,6 +5,7 @@
 
 mod calls;
 mod found;
+mod reconcile;
 pub mod stored;
 #[cfg(test)]
 mod tests;
@@ -23,14 +24,22 @@ use serde::Serialize;
 use tokio::time::{self, Instant};
 
 use self::{
-    calls::{Calls, Then},
+    calls::{CHANGES, Calls, LIST},
+    reconcile::{Then, Used},
     stored::{Secrets, Stored},
 };
 
-/// Within this time the bindings are as they should be.
-const ANSWER: Duration = Duration::from_secs(10);
-/// Of it, this is the longest time for reading a former kubeconfig.
+/// Within this time the bindings are as they should be. There is time for each part that is as slow as it may be: reading a former kubeconfig,
+/// connecting, two lists at the one or the other API server, and deletions, of which the first are made earlier.
+pub(crate) const CHECK: Duration = Duration::from_secs(24);
+const _: () = assert!(
+    CHECK.as_secs() > (READ.as_secs() + 2 * CONNECT.as_secs() + LIST.as_secs() + CHANGES.as_secs()),
+    "each part has its time"
+);
+/// Within this time a former kubeconfig is read.
 const READ: Duration = Duration::from_secs(3);
+/// Within this time an API server is connected to.
+const CONNECT: Duration = Duration::from_secs(6);
 
 /// The tenant's API server, and the bindings that are to be there. It holds credentials, so it cannot be printed.
 #[derive(Clone, PartialEq)]
@@ -74,7 +83,7 @@ pub enum InUse {
 impl Eq for Tenant {}
 
 /// Why the bindings are not as they should be.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// There is no connection to the API server, or it does not answer.
     #[error(transparent)]
@@ -220,26 +229,20 @@ impl Tenant {
     /// # Errors
     /// The first that went wrong.
     pub async fn apply(&self, secrets: &Secrets, destinations: &Destinations) -> Result<(), Error> {
-        let begin = Instant::now();
+        let until = Instant::now() + CHECK;
         let kubeconfig = match &self.kubeconfig {
             Kubeconfig::Kept(kubeconfig) => Arc::clone(kubeconfig),
             Kubeconfig::InSecret(stored) => {
                 let read = time::timeout(READ, stored.read(secrets)).await;
                 read.unwrap_or_else(|_| {
                     let secret = stored.secret().to_owned();
-                    let reason = format!("no answer within {} s", READ.as_secs());
+                    let reason = format!("it was not read within {} s", READ.as_secs());
                     Err(Error::Unread { secret, reason })
                 })?
             }
         };
-        let server = tenant::server(&kubeconfig).map_err(|error| self.named(error.into()))?;
-        let applied = Box::pin(self.apply_since(begin, &kubeconfig, destinations));
-        let applied = time::timeout_at(begin + ANSWER, applied).await;
-        let applied = applied.unwrap_or_else(|_| {
-            let reason = format!("no answer within {} s", ANSWER.as_secs());
-            Err(tenant::Error::Unreachable { server, reason }.into())
-        });
-        applied.map_err(|error| self.named(error))
+        let reconciled = Box::pin(self.reconcile(&kubeconfig, until, destinations)).await;
+        reconciled.map_err(|error| self.named(error))
     }
 
     /// An error about the kubeconfig, with the name of a former Secret.
@@ -253,13 +256,19 @@ impl Tenant {
         }
     }
 
-    async fn apply_since(
+    async fn reconcile(
         &self,
-        begin: Instant,
         kubeconfig: &[u8],
+        until: Instant,
         destinations: &Destinations,
     ) -> Result<(), Error> {
-        let calls = Calls(tenant::Tenant::connect(kubeconfig, destinations).await?);
+        let server = tenant::server(kubeconfig)?;
+        let connected = time::timeout(CONNECT, tenant::Tenant::connect(kubeconfig, destinations)).await;
+        let connected = connected.unwrap_or_else(|_| {
+            let reason = format!("no connection within {} s", CONNECT.as_secs());
+            Err(tenant::Error::Unreachable { server, reason })
+        });
+        let calls = Calls::new(connected?, until);
         let bindings = &*self.bindings;
         match &self.task {
             Task::Apply => calls.reconcile(bindings, Then::Apply).await,
@@ -267,8 +276,11 @@ impl Tenant {
             Task::Delete(InUse::None) => calls.reconcile(bindings, Then::Delete(None)).await,
             Task::Delete(InUse::Unknown) => calls.reconcile(bindings, Then::MayDelete).await,
             Task::Delete(InUse::Kubeconfig(kubeconfig)) => {
-                let used = async { Ok(Calls(tenant::Tenant::connect(kubeconfig, destinations).await?)) };
-                calls.leave(bindings, begin, used).await
+                let connecting = async {
+                    let used = tenant::Tenant::connect(kubeconfig, destinations).await?;
+                    Ok(Calls::new(used, until))
+                };
+                calls.leave(bindings, &Used::new(connecting)).await
             }
         }
     }

@@ -40,9 +40,26 @@ struct Server {
     stale: Vec<&'static str>,
     answers: Answers,
     late: Late,
+    /// What its lists say of a next page.
+    next: &'static str,
     /// Whether its lists have no items, as an answer of something else.
     bare: bool,
+    /// Where it is.
+    name: &'static str,
+    /// What was asked for beside lists, by when it came.
     done: Arc<Mutex<Vec<String>>>,
+    /// What is deleted.
+    deleted: Arc<Mutex<Vec<String>>>,
+    /// The lists of the provider's bindings, with the name of their server.
+    listed: Arc<Mutex<Vec<String>>>,
+}
+
+fn all(of: &Mutex<Vec<String>>) -> Vec<String> {
+    of.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+fn add(of: &Mutex<Vec<String>>, text: String) {
+    of.lock().unwrap_or_else(PoisonError::into_inner).push(text);
 }
 
 impl Server {
@@ -52,14 +69,17 @@ impl Server {
             stale: stale.to_vec(),
             answers,
             late: |_, _, _| 0,
+            next: "",
             bare: false,
+            name: "https://tenant",
             done: Arc::default(),
+            deleted: Arc::default(),
+            listed: Arc::default(),
         }
     }
 
-    /// What was asked for beside lists.
     fn done(&self) -> Vec<String> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        all(&self.done)
     }
 
     fn answer(&self, request: &http::Request<Body>) -> Option<(u16, Value)> {
@@ -76,22 +96,19 @@ impl Server {
         if *method == Method::GET {
             let query = request.uri().query().unwrap_or_default();
             let names = if query.contains("provider%3Dp") {
+                add(&self.listed, format!("{} {kind}", self.name));
                 &self.own
             } else {
                 &self.stale
             };
-            let done = self.done();
-            let is_there = |name: &&&str| {
-                let deletes = format!("DELETE {kind} {name}");
-                !done.contains(&deletes) || (self.answers)(&Method::DELETE, kind, name) != Some(200)
-            };
+            let deleted = all(&self.deleted);
+            let is_there = |name: &&&str| !deleted.contains(&format!("{kind} {name}"));
             let items = names.iter().filter(is_there).map(|name| binding(name, kind));
             let items: Vec<Value> = items.collect();
-            return Some((200, json!({"metadata": {}, "items": items})));
+            return Some((200, json!({"metadata": {"continue": self.next}, "items": items})));
         }
         let name = path.rsplit('/').next().unwrap_or_default();
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        done.push(format!("{method} {kind} {name}"));
+        add(&self.done, format!("{method} {kind} {name}"));
         let code = (self.answers)(method, kind, name)?;
         Some((
             code,
@@ -111,19 +128,27 @@ impl Server {
             };
             let name = path.rsplit('/').next().unwrap_or_default();
             let late = Duration::from_millis((server.late)(request.method(), kind, name));
+            let deletes = (*request.method() == Method::DELETE).then(|| format!("{kind} {name}"));
+            let deleted = Arc::clone(&server.deleted);
             async move {
                 time::sleep(late).await;
                 let (code, answer) = match answer {
                     Some(answer) => answer,
                     None => future::pending().await,
                 };
+                if let Some(deletes) = deletes.filter(|_| code == 200) {
+                    add(&deleted, deletes);
+                }
                 let response = http::Response::builder().status(code);
                 let response = response.body(Body::from(answer.to_string().into_bytes()));
                 Ok::<_, Infallible>(response.unwrap())
             }
         });
         let client = Client::new(service, "default");
-        Calls(Connected::connected("https://tenant".to_owned(), client))
+        Calls::new(
+            Connected::connected(self.name.to_owned(), client),
+            Instant::now() + CHECK,
+        )
     }
 }
 
@@ -176,7 +201,7 @@ async fn rights_are_deleted_before_others_are_given() {
 
 /// What was asked for beside lists, and the result.
 async fn in_time(server: &Server, desired: &GroupBindings) -> (Vec<String>, Result<(), Error>) {
-    let applied = time::timeout(ANSWER, server.calls().reconcile(desired, Then::Apply)).await;
+    let applied = time::timeout(CHECK, server.calls().reconcile(desired, Then::Apply)).await;
     (server.done(), applied.unwrap())
 }
 
@@ -250,7 +275,9 @@ async fn a_kind_that_is_not_listed_holds_up_no_other() {
         let soon = time::timeout(Duration::from_secs(1), calls.reconcile(&bindings, Then::Apply)).await;
         soon.unwrap_err();
         assert_eq!(server.done(), [format!("DELETE {other} before")]);
-        server.done.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        for past in [&server.done, &server.deleted] {
+            past.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
         let (done, result) = in_time(&server, &bindings).await;
         let why = result.unwrap_err().to_string();
         assert!(why.contains("no answer within 4 s to: list"), "{why}");

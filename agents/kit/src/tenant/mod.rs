@@ -34,7 +34,7 @@ pub const LONGEST: usize = 1024 * 1024;
 const SHOWN: usize = 200;
 
 /// Why a tenant's API server cannot be asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The kubeconfig cannot be used.
     #[error("the kubeconfig of kubeconfigSecret: {0}")]
