@@ -232,7 +232,8 @@ impl Checks {
         let mut running = Running::new();
         loop {
             for id in self.outdated(&running) {
-                // A right that the spec takes away does not wait for a former cluster that hangs.
+                // A right that the spec takes away does not wait for a former cluster that hangs, nor is it given once more by the check of an entry
+                // that is removed.
                 handles.get(&id).inspect(|task| task.abort());
             }
             for (key, target) in self.due(Instant::now(), &running) {
@@ -276,7 +277,7 @@ impl Checks {
         }
     }
 
-    /// Checks of former clusters that delete what an earlier spec did not have.
+    /// Checks of entries that are not in their clusters any more, and of former clusters that delete what an earlier spec did not have.
     fn outdated(&self, running: &Running) -> Vec<Id> {
         let providers = self.providers();
         let outdated = running

@@ -139,7 +139,9 @@ impl Providers {
         watches: &Watches,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + use<> {
         let own_keys = OwnKeys::new(self.store.clone());
-        let secrets = Secrets::new(self.client.clone(), Arc::clone(&self.places));
+        // Passes read many Secrets each: a former kubeconfig does not wait for all of them.
+        let places = Arc::new(OfNamespaces::new(1));
+        let secrets = Secrets::new(self.client.clone(), places);
         let checks = self.checks.clone();
         checks.run(
             watches.triggers(),

@@ -33,7 +33,8 @@ use self::{
 /// connecting, two lists at the one or the other API server, and deletions, of which the first are made earlier.
 pub(crate) const CHECK: Duration = Duration::from_secs(24);
 const _: () = assert!(
-    CHECK.as_secs() > (READ.as_secs() + 2 * CONNECT.as_secs() + LIST.as_secs() + CHANGES.as_secs()),
+    CHECK.as_secs() > (READ.as_secs() + 2 * CONNECT.as_secs() + LIST.as_secs() + CHANGES.as_secs())
+        && LIST.as_secs() < CONNECT.as_secs(),
     "each part has its time"
 );
 /// Within this time a former kubeconfig is read.

@@ -38,10 +38,10 @@ pub(super) struct Providers {
 }
 
 impl Providers {
-    /// Whether a former cluster is checked by what an earlier spec did not have.
+    /// Whether a check is of an entry that its cluster does not have any more, or of a former cluster by what an earlier spec did not have.
     pub(super) fn is_outdated(&self, (key, target): &(Key, Arc<Target>)) -> bool {
         let checked = self.checked.get(key);
-        key.former.is_some() && checked.is_none_or(|checked| checked.target != *target)
+        checked.is_none_or(|checked| key.former.is_some() && checked.target != *target)
     }
 
     /// From now on this is checked, at once if it is not what was checked before; returns whether it is not. `applied`: its provider is

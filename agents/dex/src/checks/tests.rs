@@ -73,6 +73,34 @@ async fn one_that_hangs_or_panics_delays_no_other() {
     running.abort();
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_check_of_a_removed_entry_ends() {
+    let checks = Checks::default();
+    let (removed, stays) = (key("a", "removed"), key("b", "stays"));
+    for key in [&removed, &stays] {
+        applied(&checks, key, target(&key.name, ""));
+    }
+    let (sender, _receiver) = mpsc::channel(8);
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let check = move |_, _| {
+        // It is dropped with the check.
+        let begun = begun.clone();
+        async move {
+            begun.send(()).unwrap();
+            begun.closed().await;
+            Ok(())
+        }
+    };
+    let running = tokio::spawn(checks.clone().run_by(sender, check));
+    begins.recv().await.unwrap();
+    begins.recv().await.unwrap();
+    assert_eq!(begins.sender_strong_count(), 3);
+    checks.keep(&removed.namespace, &removed.uid, &BTreeSet::new());
+    time::sleep(2 * PACE).await;
+    assert_eq!(begins.sender_strong_count(), 2);
+    running.abort();
+}
+
 #[test]
 fn a_namespace_has_a_share_of_the_checks() {
     let checks = Checks::default();

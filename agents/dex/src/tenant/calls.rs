@@ -15,7 +15,6 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
     core::Request,
 };
-use serde::de::IgnoredAny;
 use tokio::time::{self, Instant};
 use uuid::Uuid;
 
@@ -148,7 +147,7 @@ impl Calls {
             resource_version: None,
         });
         let request = within::<K>(namespace.as_deref()).delete(name, &this);
-        match self.tenant.call::<IgnoredAny>(request).await {
+        match self.tenant.change(request).await {
             Err(error) if !matches!(apply::code(&error), Some(404 | 409)) => {
                 Err(self.failed(&format!("delete {} {name}", K::kind(&())), &error))
             }
@@ -162,10 +161,8 @@ impl Calls {
         let Manager(manager) = MANAGER;
         let params = PatchParams::apply(manager).force();
         let request = within::<K>(namespace.as_deref()).patch(&name, &params, &Patch::Apply(binding));
-        let applied = self.tenant.call::<IgnoredAny>(request).await;
-        applied
-            .map(|_| ())
-            .map_err(|error| self.failed(&action_of(binding), &error))
+        let applied = self.tenant.change(request).await;
+        applied.map_err(|error| self.failed(&action_of(binding), &error))
     }
 
     fn too_late(&self, action: &str, Limit { time, until: _ }: Limit) -> Error {

@@ -30,6 +30,8 @@ use crate::apply;
 
 /// Longest answer that is read, in bytes.
 pub const LONGEST: usize = 1024 * 1024;
+/// Longest refusal of a change that is read.
+const LONGEST_REFUSAL: usize = 16 * 1024;
 /// Characters of a tenant's text that are shown.
 const SHOWN: usize = 200;
 
@@ -110,7 +112,7 @@ impl Tenant {
     async fn unlogged(&self, request: Request<Vec<u8>>) -> kube::Result<Vec<u8>> {
         let answer = self.client.send(request.map(Body::from)).await?;
         let code = answer.status();
-        let body = read_body(answer.into_body()).await?;
+        let body = read_body(answer.into_body(), LONGEST).await?;
         if code.is_success() {
             Ok(body)
         } else {
@@ -129,15 +131,47 @@ impl Tenant {
         let request = request.map_err(kube::Error::BuildRequest)?;
         parsed(&self.answer(request).await?)
     }
+
+    /// Makes a change, and keeps nothing of its answer: many may be made at once.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer).
+    pub async fn change(&self, request: Result<Request<Vec<u8>>, request::Error>) -> kube::Result<()> {
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let changed = async {
+            let answer = self.client.send(request.map(Body::from)).await?;
+            let code = answer.status();
+            if code.is_success() {
+                return drain(answer.into_body()).await;
+            }
+            let body = read_body(answer.into_body(), LONGEST_REFUSAL).await;
+            Err(refusal(code, &body.unwrap_or_default()))
+        };
+        changed.with_subscriber(Dispatch::none()).await
+    }
+}
+
+/// Reads an answer to a change, which nobody reads, to its end: the connection is used again.
+async fn drain(mut body: Body) -> kube::Result<()> {
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            length += data.len();
+        }
+        if length > LONGEST {
+            return Err(kube::Error::Service(Box::new(TooLong)));
+        }
+    }
+    Ok(())
 }
 
 /// Reads a body into one piece: kept apart, frames of single bytes would take many times their length.
-async fn read_body(mut body: Body) -> kube::Result<Vec<u8>> {
+async fn read_body(mut body: Body, longest: usize) -> kube::Result<Vec<u8>> {
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
         // Trailers are nothing to us.
         if let Ok(data) = frame?.into_data() {
-            if data.len() > LONGEST - read.len() {
+            if data.len() > longest - read.len() {
                 return Err(kube::Error::Service(Box::new(TooLong)));
             }
             read.extend_from_slice(&data);

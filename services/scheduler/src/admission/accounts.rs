@@ -85,19 +85,19 @@ pub(super) struct Charge {
 /// The head or the trailers of an answer, until this is dropped: the transport has written them, or never will.
 #[derive(Debug)]
 pub(super) struct Head {
-    of: Of,
+    owner: Owner,
     bytes: usize,
 }
 
 /// Whose heads are counted.
 #[derive(Debug)]
-enum Of {
+enum Owner {
     Account(Arc<Account>),
     /// All for whom the group has no account.
     Crowd(Arc<Shared>),
 }
 
-impl Of {
+impl Owner {
     /// Where they are counted.
     fn buffers(&self) -> (&Buffer, Option<&Buffer>) {
         match self {
@@ -114,23 +114,23 @@ impl Head {
         crowd: Option<&Arc<Shared>>,
         bytes: usize,
     ) -> Option<(Self, bool)> {
-        let of = match (account, crowd) {
-            (Some(account), _) => Of::Account(Arc::clone(account)),
-            (None, Some(crowd)) => Of::Crowd(Arc::clone(crowd)),
+        let owner = match (account, crowd) {
+            (Some(account), _) => Owner::Account(Arc::clone(account)),
+            (None, Some(crowd)) => Owner::Crowd(Arc::clone(crowd)),
             (None, None) => return None,
         };
-        let (own, all) = of.buffers();
+        let (own, all) = owner.buffers();
         let exceeds_own = own.add(Content::Heads, bytes).is_err();
         let exceeds_all = all.is_some_and(|all| all.add(Content::Heads, bytes).is_err());
         // Who has few is not disconnected for what others of its site leave unread.
         let exceeds = exceeds_own || exceeds_all && !own.has_few_heads();
-        Some((Self { of, bytes }, exceeds))
+        Some((Self { owner, bytes }, exceeds))
     }
 }
 
 impl Drop for Head {
     fn drop(&mut self) {
-        let (own, all) = self.of.buffers();
+        let (own, all) = self.owner.buffers();
         for buffer in [own].into_iter().chain(all) {
             buffer.remove(Content::Heads, self.bytes);
         }

@@ -220,7 +220,7 @@ async fn a_poll_ends_whether_the_server_answers_or_not() {
         let nodes = nodes.clone();
         let (tenant, _) = tenant(move |request| match request {
             _ if request.contains(silent) => (0, String::new()),
-            _ if request.contains("pods?") => (200, "{}".to_owned()),
+            _ if request.contains("pods?") => (200, r#"{"items": []}"#.to_owned()),
             _ => (200, nodes.clone()),
         });
         let began = Instant::now();

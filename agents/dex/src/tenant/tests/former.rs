@@ -108,11 +108,11 @@ async fn left_by(former: &Server, connecting: Duration, used: &Server) -> Result
     for _ in 0..3 {
         let begun = Instant::now();
         // Reading the kubeconfig takes half of that, too.
-        let calls = former.calls();
+        let (calls, used_calls) = (former.calls(), used.calls());
         time::advance(connecting + connecting / 2).await;
         let connecting = async {
             time::sleep(connecting).await;
-            Ok(used.calls())
+            Ok(used_calls)
         };
         let left = calls.leave(&desired(&["kept"]), &Used::new(connecting)).await;
         assert!(begun.elapsed() <= CHECK, "{:?}", begun.elapsed());
@@ -208,11 +208,11 @@ async fn rights_end_however_slow_the_servers_are() {
                 late,
                 ..Server::new(&["before", "kept"], stale, |_, _, _| Some(200))
             };
-            let calls = former.calls();
+            let (calls, unused_calls) = (former.calls(), unused.calls());
             time::advance(connecting + connecting / 2).await;
             let connected = async {
                 time::sleep(connecting).await;
-                Ok(unused.calls())
+                Ok(unused_calls)
             };
             let _ = calls.leave(&desired(&["kept"]), &Used::new(connected)).await;
             let mut deleted = all(&former.deleted);

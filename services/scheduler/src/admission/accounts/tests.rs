@@ -175,7 +175,7 @@ fn idle_identities_make_room_and_busy_ones_stay() {
 }
 
 #[test]
-fn refused_calls_of_others_of_a_site_neither_slow_nor_disconnect() {
+fn refusals_of_others_neither_slow_nor_disconnect() {
     let accounts = Accounts::new(Limits::default());
     let now = Instant::now();
     let mut far = 0;
