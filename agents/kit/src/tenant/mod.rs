@@ -112,7 +112,7 @@ impl Tenant {
     async fn unlogged(&self, request: Request<Vec<u8>>) -> kube::Result<Vec<u8>> {
         let answer = self.client.send(request.map(Body::from)).await?;
         let code = answer.status();
-        let body = read_body(answer.into_body(), LONGEST).await?;
+        let body = read_body(answer.into_body()).await?;
         if code.is_success() {
             Ok(body)
         } else {
@@ -144,11 +144,23 @@ impl Tenant {
             if code.is_success() {
                 return drain(answer.into_body()).await;
             }
-            let body = read_body(answer.into_body(), LONGEST_REFUSAL).await;
-            Err(refusal(code, &body.unwrap_or_default()))
+            Err(refusal(code, &read_start(answer.into_body()).await?))
         };
         changed.with_subscriber(Dispatch::none()).await
     }
+}
+
+/// Reads the beginning of a refusal, with what is shown of it.
+async fn read_start(mut body: Body) -> kube::Result<Vec<u8>> {
+    let mut read = Vec::new();
+    while read.len() < LONGEST_REFUSAL
+        && let Some(frame) = body.frame().await
+    {
+        if let Ok(data) = frame?.into_data() {
+            read.extend_from_slice(&data[..data.len().min(LONGEST_REFUSAL - read.len())]);
+        }
+    }
+    Ok(read)
 }
 
 /// Reads an answer to a change, which nobody reads, to its end: the connection is used again.
@@ -166,12 +178,12 @@ async fn drain(mut body: Body) -> kube::Result<()> {
 }
 
 /// Reads a body into one piece: kept apart, frames of single bytes would take many times their length.
-async fn read_body(mut body: Body, longest: usize) -> kube::Result<Vec<u8>> {
+async fn read_body(mut body: Body) -> kube::Result<Vec<u8>> {
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
         // Trailers are nothing to us.
         if let Ok(data) = frame?.into_data() {
-            if data.len() > longest - read.len() {
+            if data.len() > LONGEST - read.len() {
                 return Err(kube::Error::Service(Box::new(TooLong)));
             }
             read.extend_from_slice(&data);
