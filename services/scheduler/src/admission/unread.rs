@@ -113,19 +113,19 @@ mod tests {
 
     #[test]
     fn a_head_holds_what_it_is_given_until_it_is_dropped() {
-        struct Told(Arc<AtomicBool>);
-        impl Drop for Told {
+        struct OnDrop(Arc<AtomicBool>);
+        impl Drop for OnDrop {
             fn drop(&mut self) {
                 self.0.store(true, Ordering::Relaxed);
             }
         }
-        impl AsRef<[u8]> for Told {
+        impl AsRef<[u8]> for OnDrop {
             fn as_ref(&self) -> &[u8] {
                 b"id"
             }
         }
         let dropped = Arc::new(AtomicBool::new(false));
-        let owner = Bytes::from_owner(Told(Arc::clone(&dropped)));
+        let owner = Bytes::from_owner(OnDrop(Arc::clone(&dropped)));
         let mut headers = HeaderMap::new();
         headers.insert(REQUEST_ID, HeaderValue::from_maybe_shared(owner).unwrap());
         let sent = headers.clone();

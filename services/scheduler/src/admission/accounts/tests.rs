@@ -193,7 +193,7 @@ fn refusals_of_others_neither_slow_nor_disconnect() {
 }
 
 #[test]
-fn who_has_few_unread_heads_is_not_disconnected_for_those_of_others() {
+fn few_unread_heads_end_no_connection_for_those_of_others() {
     const BYTES: usize = 1500;
     let limits = Limits::default();
     let accounts = Accounts::new(limits.clone());
