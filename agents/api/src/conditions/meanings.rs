@@ -274,8 +274,9 @@ const AUTH_READY: &[Meaning] = &[
     yes(
         Reason::BindingsRemain,
         "All entries are as specified. `kubeconfigSecret` named another Secret before, and bindings of groups may remain in the cluster of that \
-         Secret's kubeconfig. The message names the Secret and the cause. The agent tries to delete them every 10 s. Keep the Secret until this \
-         reason is gone. If the cluster or the Secret does not exist any more, see [Rights of groups](auth.md#rights-of-groups).",
+         Secret's kubeconfig. The message names the Secret and the cause. The agent tries again 10 s after each check. Keep the Secret unchanged \
+         until this reason is gone; another problem hides it. If the agent cannot use the Secret any more, since it, the cluster or the credentials \
+         are gone, see [Rights of groups](auth.md#rights-of-groups).",
     ),
     no(
         Reason::Progressing,
