@@ -232,8 +232,8 @@ impl Checks {
         let mut running = Running::new();
         loop {
             for id in self.outdated(&running) {
-                // A right that the spec takes away does not wait for a former cluster that hangs, nor is it given once more by the check of an entry
-                // that is removed.
+                // A right that the spec takes away does not wait for a cluster that hangs, nor is it given once more; one that the spec gives is not
+                // taken away.
                 handles.get(&id).inspect(|task| task.abort());
             }
             for (key, target) in self.due(Instant::now(), &running) {
@@ -277,7 +277,7 @@ impl Checks {
         }
     }
 
-    /// Checks of entries that are not in their clusters any more, and of former clusters that delete what an earlier spec did not have.
+    /// Checks of entries that are not in their clusters any more, and those that reconcile bindings by an earlier spec.
     fn outdated(&self, running: &Running) -> Vec<Id> {
         let providers = self.providers();
         let outdated = running
@@ -294,12 +294,14 @@ impl Checks {
         providers.proposed.retain(|_, proposed| lasts(proposed.at));
         providers.checked.retain(|_, checked| lasts(checked.named));
         let under_way: BTreeSet<&Key> = running.values().map(|(key, _)| key).collect();
-        // Of one entry, a check that applies bindings and one that deletes them do not overlap: neither the check of a provider and those of its
-        // former clusters, nor one of a former cluster that deletes what an earlier spec did not have and that of its provider.
+        // The check of a provider and those of its former clusters do not overlap. Nor does any check of a SIPCluster with one that goes by an
+        // earlier spec of it.
         let ended = running.values().filter(|running| providers.is_outdated(running));
-        let ended: BTreeSet<Key> = ended.map(|(key, _)| key.provider()).collect();
+        let ended: BTreeSet<_> = ended.map(|(key, _)| (&*key.namespace, &*key.uid)).collect();
         let waits = |key: &Key| {
-            !under_way.contains(key) && !under_way.contains(&key.provider()) && !ended.contains(key)
+            !under_way.contains(key)
+                && !under_way.contains(&key.provider())
+                && !ended.contains(&(&*key.namespace, &*key.uid))
         };
         let due = providers.checked.iter();
         let due = due.filter(|(key, checked)| checked.due <= now && waits(key));

@@ -38,10 +38,11 @@ pub(super) struct Providers {
 }
 
 impl Providers {
-    /// Whether a check is of an entry that its cluster does not have any more, or of a former cluster by what an earlier spec did not have.
+    /// Whether a check is of an entry that its cluster does not have any more, or reconciles bindings as they were to be by an earlier spec: it
+    /// may apply what is not asked for any more, or delete what is asked for now.
     pub(super) fn is_outdated(&self, (key, target): &(Key, Arc<Target>)) -> bool {
         let checked = self.checked.get(key);
-        checked.is_none_or(|checked| key.former.is_some() && checked.target != *target)
+        checked.is_none_or(|checked| target.tenant.is_some() && checked.target.tenant != target.tenant)
     }
 
     /// From now on this is checked, at once if it is not what was checked before; returns whether it is not. `applied`: its provider is

@@ -101,6 +101,46 @@ async fn the_check_of_a_removed_entry_ends() {
     running.abort();
 }
 
+/// It would delete the bindings of an entry that was added.
+#[tokio::test(start_paused = true)]
+async fn a_check_by_an_earlier_spec_ends_before_others_begin() {
+    let checks = Checks::default();
+    let own = |name: &str| Key {
+        uid: "uid".to_owned(),
+        ..key("a", name)
+    };
+    let (before, added) = (own("before"), own("added"));
+    let asker = (ObjectRef::new("shop").within("a"), 1);
+    let bound = |others: &str| {
+        let bindings = GroupBindings {
+            stale: others.to_owned(),
+            ..GroupBindings::default()
+        };
+        named(Tenant::new(b"kubeconfig".to_vec(), bindings))
+    };
+    let (sender, _receiver) = mpsc::channel(8);
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let check = move |target: Arc<Target>, _| {
+        let begun = begun.clone();
+        async move {
+            begun.send(target.tenant.clone().unwrap()).unwrap();
+            begun.closed().await;
+            Ok(())
+        }
+    };
+    checks.bind(&before, &asker, &bound("notin (before)"));
+    let running = tokio::spawn(checks.clone().run_by(sender, check));
+    begins.recv().await.unwrap();
+    checks.bind(&before, &asker, &bound("notin (before, added)"));
+    checks.bind(&added, &asker, &bound("notin (before, added)"));
+    for _ in 0..2 {
+        time::timeout(CHECK / 2, begins.recv()).await.unwrap();
+        // That of the closure, and those of both checks: the first one has ended.
+        assert!(begins.sender_strong_count() <= 3);
+    }
+    running.abort();
+}
+
 #[test]
 fn a_namespace_has_a_share_of_the_checks() {
     let checks = Checks::default();

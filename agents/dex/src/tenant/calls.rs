@@ -30,8 +30,8 @@ pub(super) const LISTED: usize = 500;
 pub(super) const CHANGES: Duration = Duration::from_secs(4);
 /// Within this time bindings are listed.
 pub(super) const LIST: Duration = Duration::from_secs(4);
-/// Bindings of a kind that are deleted or applied concurrently.
-const AT_ONCE: usize = 8;
+/// Bindings of a kind that are deleted or applied concurrently; those that nobody asks for and those that may be in use are apart.
+const AT_ONCE: usize = 4;
 
 /// Calls of one API server, until this time.
 pub(super) struct Calls {

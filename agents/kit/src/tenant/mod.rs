@@ -165,16 +165,22 @@ async fn read_start(mut body: Body) -> kube::Result<Vec<u8>> {
 
 /// Reads an answer to a change, which nobody reads, to its end: the connection is used again.
 async fn drain(mut body: Body) -> kube::Result<()> {
-    let mut length = 0;
+    let (mut length, mut first) = (0, None);
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
             length += data.len();
+            first = first.or_else(|| data.iter().copied().find(|byte| !byte.is_ascii_whitespace()));
         }
         if length > LONGEST {
             return Err(kube::Error::Service(Box::new(TooLong)));
         }
     }
-    Ok(())
+    if first == Some(b'{') {
+        return Ok(());
+    }
+    // A proxy, for one, may answer with a page of its own.
+    let error = serde_json::Error::custom("the answer to a change is no object");
+    Err(kube::Error::SerdeError(error))
 }
 
 /// Reads a body into one piece: kept apart, frames of single bytes would take many times their length.
@@ -240,10 +246,16 @@ impl Answered {
 
 /// What an answer means that is an error by its code.
 fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
-    let answered = serde_json::from_slice(body).unwrap_or_else(|_| Answered {
-        // A proxy, for one, answers with a text.
-        message: String::from_utf8_lossy(body).trim().to_owned(),
-        ..Answered::default()
+    let answered = serde_json::from_slice(body).unwrap_or_else(|_| {
+        // A proxy, for one, answers with a text. Of a long object there is only the beginning.
+        let text = String::from_utf8_lossy(body);
+        let message = text
+            .split_once(r#""message":""#)
+            .map_or(&*text, |(_, message)| message);
+        Answered {
+            message: message.trim().to_owned(),
+            ..Answered::default()
+        }
     });
     answered.with_code(code.as_u16())
 }

@@ -98,13 +98,21 @@ async fn an_answer_of_more_than_its_limit_is_not_read() {
 
 #[tokio::test]
 async fn only_a_refusal_of_a_change_is_read() {
-    server(200, "no JSON").change(Ok(get())).await.unwrap();
+    server(200, r#" {"what": is not read}"#)
+        .change(Ok(get()))
+        .await
+        .unwrap();
+    for other in ["<html>", ""] {
+        let page = server(200, other).change(Ok(get())).await.unwrap_err();
+        assert!(page.to_string().contains("is no object"), "{page}");
+    }
     let endless = "a".repeat(LONGEST + 1);
+    let long_refusal = format!(r#"{{"kind":"Status","message":"no {endless}","code":403}}"#);
     let long = server(200, &endless).change(Ok(get())).await;
     assert!(is_too_long(&long.unwrap_err()));
     let refusal =
         r#"{"kind": "Status", "status": "Failure", "code": 200, "message": "no", "reason": "Forbidden"}"#;
-    for (body, expected) in [(refusal, "no"), (&endless, "aaa")] {
+    for (body, expected) in [(refusal, "no"), (&*endless, "aaa"), (&long_refusal, "no aaa")] {
         let refused = server(403, body).change(Ok(get())).await.unwrap_err();
         assert_eq!(apply::code(&refused), Some(403));
         assert!(reason(&refused).starts_with(expected), "{refused}");
