@@ -120,12 +120,18 @@ impl Checks {
         } = tenants;
         let tenant = named.as_ref().and_then(|named| named.as_ref().ok());
         let mut providers = self.providers();
+        let mut changed = false;
+        for tenant in tenant
+            .into_iter()
+            .chain(former.iter().filter_map(|former| former.tenant.as_ref().ok()))
+        {
+            changed |= providers.share_entries(key, tenant);
+        }
         let before = providers.checked.get(key);
         let target = Target {
             provider: before.and_then(|before| before.target.provider.clone()),
             tenant: tenant.cloned(),
         };
-        let mut changed = false;
         if target.provider.is_none() && target.tenant.is_none() {
             providers.checked.remove(key);
         } else {
@@ -232,8 +238,8 @@ impl Checks {
         let mut running = Running::new();
         loop {
             for id in self.outdated(&running) {
-                // A right that the spec takes away does not wait for a cluster that hangs, nor is it given once more; one that the spec gives is not
-                // taken away.
+                // A right that the spec takes away does not wait for a cluster that hangs, and no further call gives it once more, or takes away one
+                // that the spec gives.
                 handles.get(&id).inspect(|task| task.abort());
             }
             for (key, target) in self.due(Instant::now(), &running) {

@@ -215,6 +215,23 @@ impl Tenant {
         self.task == Task::Apply && before.is_none_or(|before| before.task == Task::Keep)
     }
 
+    /// The same, of a cluster that has the entries that another one's has; `None`: it has these already. The bindings of all other entries are
+    /// deleted.
+    pub(crate) fn sharing_entries(&self, other: &Self) -> Option<Self> {
+        let stale = &other.bindings.stale;
+        let shares = || {
+            let bindings = GroupBindings {
+                stale: stale.clone(),
+                ..(*self.bindings).clone()
+            };
+            Self {
+                bindings: bindings.into(),
+                ..self.clone()
+            }
+        };
+        (self.bindings.stale != *stale).then(shares)
+    }
+
     /// The same API server, at which nothing new is applied.
     #[must_use]
     pub fn restricted(self) -> Self {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use super::{Asker, Found, Key, Refusals, Target};
+use crate::tenant::Tenant;
 
 /// What a pass would have checked, once the provider is applied.
 pub(super) struct Proposed {
@@ -45,6 +46,35 @@ impl Providers {
         checked.is_none_or(|checked| target.tenant.is_some() && checked.target.tenant != target.tenant)
     }
 
+    /// The cluster of an entry has these entries now: no check of another one deletes the bindings of this one, though the pass over that one
+    /// fails. Returns whether any check would have.
+    pub(super) fn share_entries(&mut self, of: &Key, tenant: &Tenant) -> bool {
+        let others = of_cluster(&self.checked, (&of.namespace, &of.uid)).filter(|key| key.name != of.name);
+        let others: Vec<_> = others.cloned().collect();
+        let mut changed = false;
+        for key in others {
+            let Some(checked) = self.checked.get_mut(&key) else {
+                continue;
+            };
+            let Some(sharing) = checked
+                .target
+                .tenant
+                .as_ref()
+                .and_then(|other| other.sharing_entries(tenant))
+            else {
+                continue;
+            };
+            checked.target = Arc::new(Target {
+                provider: checked.target.provider.clone(),
+                tenant: Some(sharing),
+            });
+            checked.due = Instant::now();
+            checked.sound = 0;
+            changed = true;
+        }
+        changed
+    }
+
     /// From now on this is checked, at once if it is not what was checked before; returns whether it is not. `applied`: its provider is
     /// that of the asker's spec.
     pub(super) fn check(&mut self, key: Key, asker: Asker, target: Arc<Target>, applied: bool) -> bool {
@@ -85,21 +115,31 @@ impl Providers {
     }
 }
 
-/// Removes entries of one cluster other than these. Those of other clusters are not visited: this is done in each pass.
-pub(super) fn retain_of_cluster<T>(
-    known: &mut BTreeMap<Key, T>,
-    (namespace, uid): (&str, &str),
-    stays: impl Fn(&Key) -> bool,
-) {
+/// The entries of one cluster. Those of others are not visited: this is done in each pass.
+fn of_cluster<'a, T>(
+    known: &'a BTreeMap<Key, T>,
+    (namespace, uid): (&'a str, &'a str),
+) -> impl Iterator<Item = &'a Key> {
     let first = Key {
         namespace: namespace.to_owned(),
         uid: uid.to_owned(),
         name: String::new(),
         former: None,
     };
-    let of_cluster = known.range(first..).map(|(key, _)| key);
-    let of_cluster = of_cluster.take_while(|key| key.namespace == namespace && key.uid == uid);
-    let others: Vec<_> = of_cluster.filter(|key| !stays(key)).cloned().collect();
+    let keys = known.range(first..).map(|(key, _)| key);
+    keys.take_while(move |key| key.namespace == namespace && key.uid == uid)
+}
+
+/// Removes entries of one cluster other than these. Those of other clusters are not visited: this is done in each pass.
+pub(super) fn retain_of_cluster<T>(
+    known: &mut BTreeMap<Key, T>,
+    cluster: (&str, &str),
+    stays: impl Fn(&Key) -> bool,
+) {
+    let others: Vec<_> = of_cluster(known, cluster)
+        .filter(|key| !stays(key))
+        .cloned()
+        .collect();
     for key in others {
         known.remove(&key);
     }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use kit::tenant::destinations::Destinations;
+use tokio::time;
 
 use super::PAUSE;
 use crate::directory::{Bind, Error};
@@ -31,9 +32,63 @@ impl Refused {
     }
 }
 
-/// The binds of one provider that were refused.
+/// How long a bind waits after it was interrupted: the first pause, and the longest, with which a check still ends in time.
+const INTERRUPTED: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(20));
+
+/// A bind whose check ended before it had an answer, which may have been a refusal.
+struct Interrupted {
+    bind: Bind,
+    pause: Duration,
+    due: time::Instant,
+}
+
 #[derive(Default)]
-pub struct Refusals(Mutex<Vec<Refused>>);
+struct Known {
+    refused: Vec<Refused>,
+    interrupted: Vec<Interrupted>,
+}
+
+/// The binds of one provider that were refused or interrupted.
+#[derive(Default)]
+pub struct Refusals(Mutex<Known>);
+
+/// A bind that has no answer yet.
+struct UnderWay<'a> {
+    refusals: &'a Refusals,
+    bind: &'a Bind,
+    answered: bool,
+}
+
+impl UnderWay<'_> {
+    fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let Self {
+            refusals,
+            bind,
+            answered,
+        } = self;
+        let Known { refused, interrupted } = &mut *refusals.known();
+        let before = interrupted.iter().position(|known| known.bind == **bind);
+        let before = before.map(|before| interrupted.swap_remove(before));
+        if *answered {
+            return;
+        }
+        let pause = before.map_or(INTERRUPTED.0, |before| (before.pause * 2).min(INTERRUPTED.1));
+        interrupted.push(Interrupted {
+            bind: bind.clone(),
+            pause,
+            due: time::Instant::now() + pause,
+        });
+        if let Some(refused) = refused.iter_mut().find(|refused| refused.bind == **bind) {
+            refused.pause_from(Instant::now());
+        }
+    }
+}
 
 impl Refusals {
     /// Binds, unless that was refused and is not due yet: then the refusal is what is found.
@@ -44,25 +99,49 @@ impl Refusals {
         if let Some(error) = self.held(bind, Instant::now()) {
             return Err(error);
         }
+        let under_way = self.begin(bind).await;
         let found = bind.check(destinations).await;
+        under_way.answered();
         self.record(bind, &found, Instant::now());
         found
     }
 
+    /// One that was interrupted waits: whoever changes a spec again and again has it bind no more often.
+    async fn begin<'a>(&'a self, bind: &'a Bind) -> UnderWay<'a> {
+        let due = {
+            let known = self.known();
+            let interrupted = known
+                .interrupted
+                .iter()
+                .find(|interrupted| interrupted.bind == *bind);
+            interrupted.map(|interrupted| interrupted.due)
+        };
+        if let Some(due) = due {
+            time::sleep_until(due).await;
+        }
+        UnderWay {
+            refusals: self,
+            bind,
+            answered: false,
+        }
+    }
+
     /// Forgets all but these.
     pub(super) fn keep(&self, binds: &[Bind]) {
-        self.refused().retain(|refused| binds.contains(&refused.bind));
+        let Known { refused, interrupted } = &mut *self.known();
+        refused.retain(|refused| binds.contains(&refused.bind));
+        interrupted.retain(|interrupted| binds.contains(&interrupted.bind));
     }
 
     /// The refusal of a bind that is not to be tried now.
     fn held(&self, bind: &Bind, now: Instant) -> Option<Error> {
-        let refused = self.refused();
-        let held = refused.iter().find(|refused| refused.bind == *bind)?;
+        let known = self.known();
+        let held = known.refused.iter().find(|refused| refused.bind == *bind)?;
         (now < held.due).then(|| held.error.clone())
     }
 
     fn record(&self, bind: &Bind, found: &Result<(), Error>, now: Instant) {
-        let mut all = self.refused();
+        let all = &mut self.known().refused;
         let before = all.iter().position(|refused| refused.bind == *bind);
         match found {
             Ok(()) => {
@@ -89,7 +168,7 @@ impl Refusals {
         }
     }
 
-    fn refused(&self) -> MutexGuard<'_, Vec<Refused>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -134,6 +213,34 @@ mod tests {
         assert!(refusals.held(&bind, Instant::now()).is_some());
         refusals.keep(std::slice::from_ref(&changed));
         assert!(refusals.held(&bind, Instant::now()).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_interrupted_bind_waits_before_the_next() {
+        let (refusals, bind) = (Refusals::default(), Bind::with_password("right"));
+        let waits = async || {
+            let begun = time::Instant::now();
+            let under_way = refusals.begin(&bind).await;
+            (begun.elapsed().as_secs(), under_way)
+        };
+        for expected in [0, 5, 10, 20, 20] {
+            let (waited, under_way) = waits().await;
+            assert_eq!(waited, expected);
+            drop(under_way);
+        }
+        // Another one does not.
+        let begun = time::Instant::now();
+        drop(refusals.begin(&Bind::with_password("changed")).await);
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        waits().await.1.answered();
+        assert_eq!(waits().await.0, 0);
+
+        // One that was refused before may have been refused again.
+        refusals.record(&bind, &refused(), Instant::now());
+        let due = Instant::now() + PAUSE * 3;
+        assert!(refusals.held(&bind, due).is_none());
+        drop(waits().await.1);
+        assert!(refusals.held(&bind, due).is_some());
     }
 
     fn unreachable() -> Result<(), Error> {
