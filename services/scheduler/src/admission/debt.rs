@@ -38,7 +38,7 @@ impl Debt {
         let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         let next = until.map_or(now, |until| until.max(now)) + self.each;
         // Who was disconnected begins anew before long.
-        let next = next.min(now + 2 * self.far);
+        let next = next.min(now + self.far + FAR);
         *until = Some(next);
         next - now
     }
