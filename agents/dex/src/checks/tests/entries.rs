@@ -1,0 +1,71 @@
+//! Entries of one SIPCluster, of which some were added or removed.
+
+use super::*;
+
+/// An entry of a SIPCluster, and what is bound for it where these are the entries.
+fn entry(name: &str, entries: &str) -> (Key, Asker, Tenants) {
+    let key = Key {
+        uid: "uid".to_owned(),
+        ..key("a", name)
+    };
+    let bindings = GroupBindings {
+        stale: format!("notin ({entries})"),
+        ..GroupBindings::default()
+    };
+    let tenants = named(Tenant::new(b"kubeconfig".to_vec(), bindings));
+    (key, (ObjectRef::new("shop").within("a"), 1), tenants)
+}
+
+/// It would delete the bindings of an entry that was added, also where the pass over its own entry fails.
+#[tokio::test(start_paused = true)]
+async fn the_check_of_another_entry_goes_by_the_entries_of_now() {
+    let checks = Checks::default();
+    let (sender, _receiver) = mpsc::channel(8);
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let check = move |target: Arc<Target>, _| {
+        let begun = begun.clone();
+        async move {
+            begun.send(target.tenant.clone().unwrap()).unwrap();
+            begun.closed().await;
+            Ok(())
+        }
+    };
+    let (before, asker, tenants) = entry("before", "before");
+    checks.bind(&before, &asker, &tenants);
+    let running = tokio::spawn(checks.clone().run_by(sender, check));
+    begins.recv().await.unwrap();
+    let (added, asker, tenants) = entry("added", "before, added");
+    checks.bind(&added, &asker, &tenants);
+    for _ in 0..2 {
+        let begins = time::timeout(CHECK / 2, begins.recv()).await.unwrap();
+        assert!(begins == tenants.named.clone().and_then(Result::ok));
+    }
+    running.abort();
+}
+
+#[tokio::test]
+async fn no_check_begins_beside_one_by_an_earlier_spec() {
+    let checks = Checks::default();
+    let (before, asker, tenants) = entry("before", "before");
+    checks.bind(&before, &asker, &tenants);
+    let mut hanging = JoinSet::<()>::new();
+    let begun = checks.due(Instant::now(), &Running::new());
+    let running: Running = begun
+        .into_iter()
+        .map(|begun| (hanging.spawn(std::future::pending()).id(), begun))
+        .collect();
+    assert_eq!(running.len(), 1);
+    for name in ["added", "before"] {
+        let (key, asker, tenants) = entry(name, "before, added");
+        checks.bind(&key, &asker, &tenants);
+        assert!(checks.due(Instant::now(), &running).is_empty(), "{name}");
+    }
+    applied(&checks, &key("a", "another"), target("a", "CA"));
+    let due = checks.due(Instant::now(), &running);
+    assert_eq!(
+        due.iter().map(|(key, _)| &*key.name).collect::<Vec<_>>(),
+        ["another"]
+    );
+    // The first one has ended.
+    assert_eq!(checks.due(Instant::now(), &Running::new()).len(), 3);
+}
