@@ -33,7 +33,7 @@ impl Refused {
 }
 
 /// How long a bind waits after it was interrupted: the first pause, and the longest, with which a check still ends in time.
-const INTERRUPTED: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(20));
+const INTERRUPTED: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(15));
 
 /// A bind whose check ended before it had an answer, which may have been a refusal.
 struct Interrupted {
@@ -223,7 +223,7 @@ mod tests {
             let under_way = refusals.begin(&bind).await;
             (begun.elapsed().as_secs(), under_way)
         };
-        for expected in [0, 5, 10, 20, 20] {
+        for expected in [0, 5, 10, 15, 15] {
             let (waited, under_way) = waits().await;
             assert_eq!(waited, expected);
             drop(under_way);
