@@ -35,6 +35,10 @@ fn parse(stat: &str) -> Option<(char, i32)> {
     Some((state, fields.next()?.parse().ok()?))
 }
 
+/// Held by tests that start programs: [`reap`] of another test in their process would wait for these.
+#[cfg(test)]
+pub(crate) static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;

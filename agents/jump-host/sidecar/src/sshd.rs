@@ -182,7 +182,7 @@ impl Server {
     async fn serve(&self, sessions: &mut Sessions, shutdown: CancellationToken) -> Result<(), Error> {
         let mut reload = Reload::new(self.configuration().await);
         self.check(&[]).await?;
-        let options = self.options().await;
+        let options = self.options().await?;
         let (mut child, mut output) = self.start(&options)?;
         let mut pace = time::interval(COMPARE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -227,28 +227,32 @@ impl Server {
     }
 
     /// What this version of sshd is told besides its configuration, which others would refuse.
-    async fn options(&self) -> Vec<String> {
+    async fn options(&self) -> Result<Vec<String>, Error> {
         let mut options = Vec::new();
         for option in NEWER {
-            options.extend(self.if_known(option).await);
+            options.extend(self.if_known(option).await?);
         }
-        if let Some(option) = self.if_known(&self.environment.set_env()).await {
+        if let Some(option) = self.if_known(&self.environment.set_env()).await? {
             options.push(option);
-            return options;
+            return Ok(options);
         }
         match self.environment.write(&self.home) {
-            Ok(()) => options.extend(self.if_known(INSTEAD_OF_SET_ENV).await),
+            Ok(()) => options.extend(self.if_known(INSTEAD_OF_SET_ENV).await?),
             Err(error) => {
                 tracing::error!(%error, "the environment file of the ssh user cannot be written: sessions start without its variables");
             }
         }
-        options
+        Ok(options)
     }
 
-    async fn if_known(&self, option: &str) -> Option<String> {
+    /// An option that could not be checked is not taken for unknown: sshd would run with fewer restrictions.
+    async fn if_known(&self, option: &str) -> Result<Option<String>, Error> {
         let option = option.to_owned();
-        let known = self.check(std::slice::from_ref(&option)).await.is_ok();
-        known.then_some(option)
+        match self.check(std::slice::from_ref(&option)).await {
+            Ok(()) => Ok(Some(option)),
+            Err(Error::Configuration(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn start(&self, options: &[String]) -> Result<(Child, Output), Error> {
@@ -270,7 +274,8 @@ impl Server {
         Ok((child, output))
     }
 
-    /// sshd ends when it reads a configuration that it refuses, and all that reach the jump host by it are cut off: so it is asked first.
+    /// sshd ends when it reads a configuration that it refuses, and all that reach the jump host by it are cut off: so it is asked first. A check
+    /// that a signal ends has refused nothing.
     async fn check(&self, options: &[String]) -> Result<(), Error> {
         let mut command = Command::new(&self.program);
         let command = command
@@ -279,6 +284,9 @@ impl Server {
             .args(as_arguments(options));
         let checked = command.output().await;
         let checked = checked.map_err(|source| self.failed(source))?;
+        if checked.status.code().is_none() {
+            return Err(Error::Ended(checked.status));
+        }
         let words = String::from_utf8_lossy(&checked.stderr);
         if checked.status.success() && self.has_host_key(&words).await {
             return Ok(());
