@@ -113,6 +113,7 @@ impl Checks {
     /// bindings.
     pub(crate) fn bind(&self, key: &Key, asker: &Asker, tenants: &Tenants) {
         let Tenants {
+            stale,
             named,
             former,
             server: _,
@@ -120,13 +121,7 @@ impl Checks {
         } = tenants;
         let tenant = named.as_ref().and_then(|named| named.as_ref().ok());
         let mut providers = self.providers();
-        let mut changed = false;
-        for tenant in tenant
-            .into_iter()
-            .chain(former.iter().filter_map(|former| former.tenant.as_ref().ok()))
-        {
-            changed |= providers.share_entries(key, tenant);
-        }
+        let mut changed = providers.share_entries(key, stale);
         let before = providers.checked.get(key);
         let target = Target {
             provider: before.and_then(|before| before.target.provider.clone()),
@@ -161,7 +156,11 @@ impl Checks {
     /// Forgets what is known of other entries of a cluster than these: an entry that was renamed before anything was made for it leaves no
     /// object by which it would be found.
     pub fn keep(&self, namespace: &str, uid: &str, names: &BTreeSet<&str>) {
-        let Providers { proposed, checked } = &mut *self.providers();
+        let Providers {
+            proposed,
+            checked,
+            refusals: _,
+        } = &mut *self.providers();
         let stays = |key: &Key| names.contains(key.name.as_str());
         retain_of_cluster(proposed, (namespace, uid), stays);
         retain_of_cluster(checked, (namespace, uid), stays);
@@ -198,7 +197,11 @@ impl Checks {
 
     /// A provider is deleted. What is known of another cluster's of this name stays.
     pub fn forget(&self, key: &Key) {
-        let Providers { proposed, checked } = &mut *self.providers();
+        let Providers {
+            proposed,
+            checked,
+            refusals: _,
+        } = &mut *self.providers();
         proposed.remove(key);
         let of = (&*key.namespace, &*key.uid);
         retain_of_cluster(checked, of, |known| known.name != key.name);
@@ -216,7 +219,7 @@ impl Checks {
         secrets: Secrets,
         destinations: Arc<Destinations>,
     ) -> Result<(), Infallible> {
-        let check = |target: Arc<Target>, refusals: Arc<Refusals>| {
+        let check = |target: Arc<Target>, refusals: Refusals| {
             let (own_keys, destinations) = (Arc::clone(&own_keys), Arc::clone(&destinations));
             let secrets = secrets.clone();
             async move { check(&target, &refusals, &own_keys, &secrets, &destinations).await }
@@ -230,7 +233,7 @@ impl Checks {
         check: F,
     ) -> Result<(), Infallible>
     where
-        F: Fn(Arc<Target>, Arc<Refusals>) -> Checking,
+        F: Fn(Arc<Target>, Refusals) -> Checking,
         Checking: Future<Output = Found> + Send + 'static,
     {
         let mut tasks: JoinSet<Found> = JoinSet::new();
@@ -299,6 +302,9 @@ impl Checks {
         let lasts = |since: Instant| now.saturating_duration_since(since) < LASTING;
         providers.proposed.retain(|_, proposed| lasts(proposed.at));
         providers.checked.retain(|_, checked| lasts(checked.named));
+        providers
+            .refusals
+            .retain(|_, refusals| !refusals.are_forgotten(now.into()));
         let under_way: BTreeSet<&Key> = running.values().map(|(key, _)| key).collect();
         // The check of a provider and those of its former clusters do not overlap. Nor does any check of a SIPCluster with one that goes by an
         // earlier spec of it.
@@ -362,12 +368,10 @@ impl Checks {
         Some(cluster.clone())
     }
 
-    fn refusals(&self, key: &Key) -> Arc<Refusals> {
-        let providers = self.providers();
-        let checked = providers.checked.get(key);
-        checked
-            .map(|checked| Arc::clone(&checked.refusals))
-            .unwrap_or_default()
+    /// Of all providers of a namespace: several may have one account.
+    fn refusals(&self, key: &Key) -> Refusals {
+        let refusals = &mut self.providers().refusals;
+        refusals.entry(key.namespace.clone()).or_default().clone()
     }
 
     fn providers(&self) -> MutexGuard<'_, Providers> {

@@ -6,8 +6,13 @@ use api::Ldap;
 use kit::tenant::destinations::Destinations;
 use render::dex::Secrets;
 use rustls_pki_types::ServerName;
-use tokio::{io::AsyncWriteExt as _, time};
-use tokio_rustls::TlsConnector;
+use sha2::{Digest as _, Sha256};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::TcpStream,
+    time::{self, Instant},
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
     https,
@@ -33,6 +38,9 @@ pub struct Bind {
     account: Option<(String, String)>,
 }
 
+/// Tells a bind from all others, by all that is sent and where.
+pub(crate) type BindDigest = [u8; 32];
+
 /// Why a directory cannot be used.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
@@ -41,6 +49,16 @@ pub enum Error {
     Unreachable {
         /// Where it is.
         address: String,
+        /// Why not.
+        reason: String,
+    },
+    /// It was sent the password of the account, and has not answered, so that it may count as a refused one.
+    #[error("the directory {address} does not answer the bind as {account}: {reason}")]
+    Unanswered {
+        /// Where it is.
+        address: String,
+        /// Name of the account.
+        account: String,
         /// Why not.
         reason: String,
     },
@@ -82,21 +100,60 @@ impl Bind {
         }
     }
 
+    pub(crate) fn digest(&self) -> BindDigest {
+        let Self {
+            host,
+            port,
+            start_tls,
+            authority,
+            account,
+        } = self;
+        let account = account.as_ref().map(|(dn, password)| (dn, password));
+        let (dn, password) = account.unzip();
+        let mut digest = Sha256::new();
+        for part in [Some(host), authority.as_ref(), dn, password] {
+            // No part can continue another.
+            digest.update(part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
+            digest.update(part.map(String::as_bytes).unwrap_or_default());
+        }
+        digest.update(port.to_be_bytes());
+        digest.update([u8::from(*start_tls)]);
+        digest.finalize().into()
+    }
+
     /// Binds once, in bounded time.
     ///
     /// # Errors
     /// When the directory cannot be used.
     pub async fn check(&self, destinations: &Destinations) -> Result<(), Error> {
-        match time::timeout(ANSWER, self.bind(destinations)).await {
-            Ok(checked) => checked,
-            Err(_) => Err(self.unreachable(format!("no answer within {} s", ANSWER.as_secs()))),
-        }
-    }
-
-    async fn bind(&self, destinations: &Destinations) -> Result<(), Error> {
+        let until = Instant::now() + ANSWER;
+        let late = || format!("no answer within {} s", ANSWER.as_secs());
+        let connected = time::timeout_at(until, self.connect(destinations)).await;
+        let mut stream = connected.unwrap_or_else(|_| Err(self.unreachable(late())))?;
         let (account, password) = self.account.clone().unwrap_or_default();
-        let code = self.code(&account, &password, destinations).await?;
-        self.judged(account, code)
+        let request = Request::bind(&account, &password);
+        let reason = match time::timeout_at(until, request.send(&mut stream)).await {
+            Ok(Ok(code)) => {
+                let unbound = async {
+                    if stream.write_all(&ldap::unbind()).await.is_ok() {
+                        let _ = stream.shutdown().await;
+                    }
+                };
+                // The connection ends with this in any case.
+                let _ = time::timeout_at(until, unbound).await;
+                return self.judged(account, code);
+            }
+            Ok(Err(error)) => runtime::error_chain::chain(&error),
+            Err(_) => late(),
+        };
+        if self.account.is_none() {
+            return Err(self.unreachable(reason));
+        }
+        Err(Error::Unanswered {
+            address: self.address(),
+            account,
+            reason,
+        })
     }
 
     /// What a result code means for the account.
@@ -116,8 +173,8 @@ impl Bind {
         }
     }
 
-    /// The result code of a bind.
-    async fn code(&self, account: &str, password: &str, destinations: &Destinations) -> Result<u32, Error> {
+    /// A connection on which no password was sent yet.
+    async fn connect(&self, destinations: &Destinations) -> Result<TlsStream<TcpStream>, Error> {
         let unreachable =
             |error: &dyn std::error::Error| self.unreachable(runtime::error_chain::chain(error));
         let tls = match &self.authority {
@@ -137,17 +194,8 @@ impl Bind {
                 code => return Err(self.unreachable(format!("it refuses StartTLS: result code {code}"))),
             }
         }
-        let mut stream = TlsConnector::from(tls)
-            .connect(name, stream)
-            .await
-            .map_err(|error| unreachable(&error))?;
-        let code = Request::bind(account, password).send(&mut stream).await;
-        let code = code.map_err(|error| unreachable(&error))?;
-        // The connection ends with this in any case.
-        if stream.write_all(&ldap::unbind()).await.is_ok() {
-            let _ = stream.shutdown().await;
-        }
-        Ok(code)
+        let connected = TlsConnector::from(tls).connect(name, stream).await;
+        connected.map_err(|error| unreachable(&error))
     }
 
     fn address(&self) -> String {
@@ -158,7 +206,7 @@ impl Bind {
         }
     }
 
-    fn unreachable(&self, reason: String) -> Error {
+    pub(crate) fn unreachable(&self, reason: String) -> Error {
         Error::Unreachable {
             address: self.address(),
             reason,
@@ -209,24 +257,54 @@ mod tests {
             authority: Some(certificate.bundle),
             account: Some(("cn=search".to_owned(), "secret".to_owned())),
         };
-        for (code, is_refused) in [(52, false), (49, true)] {
+        let result = |code| vec![0x30, 12, 2, 1, 2, 0x61, 7, 10, 1, code, 4, 0, 4, 0];
+        for (answer, expected) in [
+            (result(52), "does not answer: result code 52"),
+            (result(49), "refuses the bind as cn=search: invalid credentials"),
+            // It has the password.
+            (
+                vec![],
+                "does not answer the bind as cn=search: it closed the connection",
+            ),
+        ] {
             let serving = async {
                 let (stream, _) = listener.accept().await.unwrap();
                 let mut stream = acceptor.accept(stream).await.unwrap();
                 let mut request = [0; 29];
                 stream.read_exact(&mut request).await.unwrap();
-                let answer = [0x30, 12, 2, 1, 2, 0x61, 7, 10, 1, code, 4, 0, 4, 0];
                 stream.write_all(&answer).await.unwrap();
+                stream.shutdown().await.unwrap();
                 stream
             };
             let destinations = destinations();
             let (checked, _stream) = tokio::join!(bind.check(&destinations), serving);
-            match checked.unwrap_err() {
-                Error::Refused { reason, .. } if is_refused => assert_eq!(reason, "invalid credentials"),
-                Error::Unreachable { reason, .. } if !is_refused => assert_eq!(reason, "result code 52"),
-                other => panic!("{code}: {other:?}"),
-            }
+            let why = checked.unwrap_err().to_string();
+            assert!(why.ends_with(expected), "{why}");
         }
+    }
+
+    #[test]
+    fn a_bind_is_told_from_others_by_all_it_has() {
+        let bind = Bind::with_password("secret");
+        let with = |change: &dyn Fn(&mut Bind)| {
+            let mut other = bind.clone();
+            change(&mut other);
+            other.digest()
+        };
+        let account = |dn: &str, password: &str| Some((dn.to_owned(), password.to_owned()));
+        let digests = [
+            bind.digest(),
+            with(&|bind| "ldap.example.com".clone_into(&mut bind.host)),
+            with(&|bind| bind.port = 389),
+            with(&|bind| bind.start_tls = true),
+            with(&|bind| bind.authority = Some(String::new())),
+            with(&|bind| bind.account = None),
+            with(&|bind| bind.account = account("cn=search", "")),
+            with(&|bind| bind.account = account("cn=searchs", "ecret")),
+        ];
+        let different: std::collections::BTreeSet<_> = digests.iter().collect();
+        assert_eq!(different.len(), digests.len());
+        assert_eq!(bind.digest(), bind.clone().digest());
     }
 
     #[tokio::test]

@@ -33,7 +33,7 @@ pub(crate) struct Request {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The connection fails.
-    #[error("{0}")]
+    #[error(transparent)]
     Connection(#[from] io::Error),
     /// The answer is not one to the request.
     #[error("its answer is not LDAP")]
@@ -84,7 +84,7 @@ impl Request {
                 }
             }
             if stream.read_buf(&mut read).await? == 0 {
-                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection").into());
             }
         }
     }

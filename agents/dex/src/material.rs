@@ -188,7 +188,10 @@ impl<'a> Sources<'a> {
         let inputs = self.inputs(cluster);
         let bindings = Arc::new(group_bindings(self.site, cluster, entry));
         let secret = entry.provider().kubeconfig_secret().as_deref();
-        let mut tenants = Tenants::default();
+        let mut tenants = Tenants {
+            stale: bindings.stale.clone(),
+            ..Tenants::default()
+        };
         let mut in_use = InUse::None;
         if let Some(secret) = secret {
             let kubeconfig = inputs.kubeconfig(cluster, (secret, false)).await?;

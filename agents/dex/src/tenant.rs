@@ -30,10 +30,10 @@ use self::{
 };
 
 /// Within this time the bindings are as they should be. There is time for each part that is as slow as it may be: reading a former kubeconfig,
-/// connecting, two lists at the one or the other API server, and deletions, of which the first are made earlier.
-pub(crate) const CHECK: Duration = Duration::from_secs(24);
+/// connecting to the one and then to the other API server, a list of the other, deletions, and a list of what remains.
+pub(crate) const CHECK: Duration = Duration::from_secs(28);
 const _: () = assert!(
-    CHECK.as_secs() > (READ.as_secs() + 2 * CONNECT.as_secs() + LIST.as_secs() + CHANGES.as_secs())
+    CHECK.as_secs() > (READ.as_secs() + 2 * CONNECT.as_secs() + 2 * LIST.as_secs() + CHANGES.as_secs())
         && LIST.as_secs() < CONNECT.as_secs(),
     "each part has its time"
 );
@@ -215,13 +215,11 @@ impl Tenant {
         self.task == Task::Apply && before.is_none_or(|before| before.task == Task::Keep)
     }
 
-    /// The same, of a cluster that has the entries that another one's has; `None`: it has these already. The bindings of all other entries are
-    /// deleted.
-    pub(crate) fn sharing_entries(&self, other: &Self) -> Option<Self> {
-        let stale = &other.bindings.stale;
+    /// The same, of a cluster with other entries, so that this selects the bindings of those it does not have; `None`: it has these already.
+    pub(crate) fn sharing_entries(&self, stale: &str) -> Option<Self> {
         let shares = || {
             let bindings = GroupBindings {
-                stale: stale.clone(),
+                stale: stale.to_owned(),
                 ..(*self.bindings).clone()
             };
             Self {
@@ -229,7 +227,7 @@ impl Tenant {
                 ..self.clone()
             }
         };
-        (self.bindings.stale != *stale).then(shares)
+        (self.bindings.stale != stale).then(shares)
     }
 
     /// The same API server, at which nothing new is applied.

@@ -6,6 +6,7 @@ use kit::service::Problem;
 use crate::{kubeconfigs::Server, tenant::Tenant};
 
 /// A cluster in which an entry's bindings are not to be any more.
+#[derive(Clone)]
 pub struct Former {
     /// The Secret of its kubeconfig.
     pub secret: String,
@@ -14,8 +15,10 @@ pub struct Former {
 }
 
 /// The clusters of an entry.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Tenants {
+    /// Selects the bindings of entries that the SIPCluster does not have.
+    pub stale: String,
     /// Where the bindings are applied, or why they are not; `None`: the entry names no kubeconfig.
     pub named: Option<Result<Tenant, Problem>>,
     /// Its API server.

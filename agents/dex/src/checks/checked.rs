@@ -1,9 +1,12 @@
 //! What is checked, and what the last check has found.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Instant,
+};
 
 use super::{Asker, Found, Key, Refusals, Target};
-use crate::tenant::Tenant;
 
 /// What a pass would have checked, once the provider is applied.
 pub(super) struct Proposed {
@@ -23,8 +26,6 @@ pub(super) struct Checked {
     pub(super) failed: bool,
     /// How many checks in a row have found no fault.
     pub(super) sound: u32,
-    /// Which directories have refused their account, and when they are asked again.
-    pub(super) refusals: Arc<Refusals>,
     /// When a pass named it last.
     pub(super) named: Instant,
     /// When it is checked next.
@@ -36,6 +37,8 @@ pub(super) struct Checked {
 pub(super) struct Providers {
     pub(super) proposed: BTreeMap<Key, Proposed>,
     pub(super) checked: BTreeMap<Key, Checked>,
+    /// Which directories have refused their account, by namespace.
+    pub(super) refusals: HashMap<String, Refusals>,
 }
 
 impl Providers {
@@ -48,7 +51,7 @@ impl Providers {
 
     /// The cluster of an entry has these entries now: no check of another one deletes the bindings of this one, though the pass over that one
     /// fails. Returns whether any check would have.
-    pub(super) fn share_entries(&mut self, of: &Key, tenant: &Tenant) -> bool {
+    pub(super) fn share_entries(&mut self, of: &Key, stale: &str) -> bool {
         let others = of_cluster(&self.checked, (&of.namespace, &of.uid)).filter(|key| key.name != of.name);
         let others: Vec<_> = others.cloned().collect();
         let mut changed = false;
@@ -60,7 +63,7 @@ impl Providers {
                 .target
                 .tenant
                 .as_ref()
-                .and_then(|other| other.sharing_entries(tenant))
+                .and_then(|other| other.sharing_entries(stale))
             else {
                 continue;
             };
@@ -70,6 +73,8 @@ impl Providers {
             });
             checked.due = Instant::now();
             checked.sound = 0;
+            // It says nothing of what the removed entries have left.
+            checked.found = None;
             changed = true;
         }
         changed
@@ -81,9 +86,6 @@ impl Providers {
         let now = Instant::now();
         let before = self.checked.remove(&key);
         let same = before.as_ref().is_some_and(|before| before.target == target);
-        let refusals = before.as_ref().map(|before| Arc::clone(&before.refusals));
-        let refusals = refusals.unwrap_or_default();
-        refusals.keep(target.binds());
         // What was found of the issuer stays until the next result, so that a renewed certificate is no outage. It says nothing of what
         // another spec asks for: neither of its provider nor of its bindings.
         let generation = asker.1;
@@ -106,7 +108,6 @@ impl Providers {
             found: kept.and_then(|before| before.found),
             failed,
             sound,
-            refusals,
             named: now,
             due,
         };

@@ -1,6 +1,6 @@
 //! What is checked of one provider.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use api::{
     HttpsUrl,
@@ -34,13 +34,6 @@ impl Target {
     pub(super) fn issuer(&self) -> Option<&HttpsUrl> {
         self.provider.as_ref().map(|provider| &provider.issuer)
     }
-
-    pub(super) fn binds(&self) -> &[Bind] {
-        self.provider
-            .as_ref()
-            .map(|provider| provider.binds.as_slice())
-            .unwrap_or_default()
-    }
 }
 
 /// A provider that runs.
@@ -68,7 +61,7 @@ pub async fn check(
     refusals: &Refusals,
     own_keys: &OwnKeys,
     secrets: &Secrets,
-    destinations: &Destinations,
+    destinations: &Arc<Destinations>,
 ) -> Found {
     let Target { provider, tenant } = target;
     let works = async {
@@ -89,7 +82,12 @@ pub async fn check(
 }
 
 impl Provider {
-    async fn check(&self, refusals: &Refusals, own_keys: &OwnKeys, destinations: &Destinations) -> Found {
+    async fn check(
+        &self,
+        refusals: &Refusals,
+        own_keys: &OwnKeys,
+        destinations: &Arc<Destinations>,
+    ) -> Found {
         let Self {
             part,
             issuer,
@@ -119,7 +117,9 @@ impl Provider {
         for found in binds {
             found.map_err(|error| {
                 let reason = match &error {
-                    directory::Error::Unreachable { .. } => DIRECTORY_UNREACHABLE,
+                    directory::Error::Unreachable { .. } | directory::Error::Unanswered { .. } => {
+                        DIRECTORY_UNREACHABLE
+                    }
                     directory::Error::Refused { .. } => DIRECTORY_REFUSES_BIND,
                 };
                 (reason, error.to_string())

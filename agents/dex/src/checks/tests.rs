@@ -228,40 +228,31 @@ fn only_what_is_applied_and_named_again_is_checked() {
     checks.due(Instant::now() + LASTING, &Running::new());
     assert_eq!(checks.found(&shop), None);
     applied(&checks, &heir, target("sso", "CA"));
-    let refusals = checks.refusals(&heir);
     checks.forget(&shop);
     assert_eq!(
         checks.due(Instant::now(), &Running::new()).len(),
         1,
         "another cluster's of this name stays"
     );
-    assert!(
-        Arc::ptr_eq(&refusals, &checks.refusals(&heir)),
-        "and so does its pause"
-    );
     checks.forget(&heir);
     assert!(checks.due(Instant::now(), &Running::new()).is_empty());
 }
 
-#[test]
-fn refusals_outlast_all_but_a_changed_account() {
+/// However often entries are renamed, made again, or share an account.
+#[tokio::test]
+async fn refusals_are_known_of_a_whole_namespace() {
     let checks = Checks::default();
-    let key = key("tenants", "shop");
-    let with = |password: &str, bundle: &str| {
-        let mut target = target("sso", bundle);
-        if let Some(provider) = &mut target.provider {
-            provider.binds = vec![Bind::with_password(password)];
-        }
-        target
-    };
-    applied(&checks, &key, with("wrong", "CA"));
-    let first = checks.refusals(&key);
-    // A renewed certificate is checked at once, and the account is not.
-    applied(&checks, &key, with("wrong", "next CA"));
-    assert!(Arc::ptr_eq(&first, &checks.refusals(&key)));
-    assert_eq!(checks.due(Instant::now(), &Running::new()).len(), 1);
-    checks.forget(&key);
-    assert!(!Arc::ptr_eq(&first, &checks.refusals(&key)));
+    let (shop, bank) = (key("tenants", "shop"), key("tenants", "bank"));
+    let first = checks.refusals(&shop);
+    applied(&checks, &shop, target("sso", "CA"));
+    checks.forget(&shop);
+    checks.due(Instant::now(), &Running::new());
+    assert!(first.is_same(&checks.refusals(&bank)));
+    assert!(!first.is_same(&checks.refusals(&key("others", "shop"))));
+    // Of a namespace in which nothing is known nothing stays.
+    drop(first);
+    checks.due(Instant::now(), &Running::new());
+    assert!(checks.providers().refusals.is_empty());
 }
 
 #[test]
@@ -379,7 +370,11 @@ fn only_dropped_entries_of_the_cluster_are_forgotten() {
     }
     checks.keep("b", "2", &["auth-two", "auth-three"].into());
     kept.remove(&key("b", "2", "auth-one"));
-    let Providers { proposed, checked } = &*checks.providers();
+    let Providers {
+        proposed,
+        checked,
+        refusals: _,
+    } = &*checks.providers();
     assert!(proposed.keys().eq(&kept) && checked.keys().eq(&kept));
 }
 

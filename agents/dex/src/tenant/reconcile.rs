@@ -198,12 +198,13 @@ impl Calls {
         if surplus.is_empty() {
             return Ok(());
         }
-        let mut remaining = self.list::<K>(own).await?.items;
+        let (of_provider, of_removed) = tokio::join!(self.list::<K>(own), self.list::<K>(stale));
+        let mut remaining = of_provider?.items;
         let is_deleted = |found: &Found| {
             matches!(then, Then::Delete(_)) || !desired.iter().any(|desired| found.is(desired))
         };
         remaining.retain(is_deleted);
-        remaining.extend(self.list::<K>(stale).await?.items);
+        remaining.extend(of_removed?.items);
         if remaining.iter().all(|found| is_among(&in_use, found)) {
             return Ok(());
         }

@@ -261,12 +261,9 @@ impl Provider {
 }
 
 /// Everything of a test is on loopback.
-pub(crate) fn on_loopback() -> Destinations {
-    Destinations::new(
-        Resolver::from_system().unwrap(),
-        Some(&["127.0.0.0/8".parse().unwrap()]),
-        [],
-    )
+pub(crate) fn on_loopback() -> Arc<Destinations> {
+    let loopback = ["127.0.0.0/8".parse().unwrap()];
+    Destinations::new(Resolver::from_system().unwrap(), Some(&loopback), []).into()
 }
 
 /// Nobody reads former kubeconfigs in these tests.

@@ -8,11 +8,15 @@ fn entry(name: &str, entries: &str) -> (Key, Asker, Tenants) {
         uid: "uid".to_owned(),
         ..key("a", name)
     };
+    let stale = format!("notin ({entries})");
     let bindings = GroupBindings {
-        stale: format!("notin ({entries})"),
+        stale: stale.clone(),
         ..GroupBindings::default()
     };
-    let tenants = named(Tenant::new(b"kubeconfig".to_vec(), bindings));
+    let tenants = Tenants {
+        stale,
+        ..named(Tenant::new(b"kubeconfig".to_vec(), bindings))
+    };
     (key, (ObjectRef::new("shop").within("a"), 1), tenants)
 }
 
@@ -41,6 +45,48 @@ async fn the_check_of_another_entry_goes_by_the_entries_of_now() {
         assert!(begins == tenants.named.clone().and_then(Result::ok));
     }
     running.abort();
+}
+
+/// An entry without `kubeconfigSecret` too: the tenant may apply its bindings by hand.
+#[test]
+fn an_entry_without_kubeconfig_is_no_former_one() {
+    let checks = Checks::default();
+    let (before, asker, tenants) = entry("before", "before");
+    checks.bind(&before, &asker, &tenants);
+    let (added, asker, tenants) = entry("added", "before, added");
+    let by_hand = Tenants {
+        named: None,
+        ..tenants.clone()
+    };
+    checks.bind(&added, &asker, &by_hand);
+    let (_, target) = checks.due(Instant::now(), &Running::new()).remove(0);
+    assert!(target.tenant == tenants.named.and_then(Result::ok));
+}
+
+/// Its bindings are deleted by the next check of each other entry.
+#[test]
+fn nothing_is_found_once_an_entry_is_removed() {
+    let checks = Checks::default();
+    let names = ["a", "b"];
+    let found = |name: &str| {
+        let providers = checks.providers();
+        providers.checked[&entry(name, "").0].found.clone()
+    };
+    let bind = |name: &str, entries: &str, generation: i64| {
+        let (key, (cluster, _), tenants) = entry(name, entries);
+        checks.bind(&key, &(cluster, generation), &tenants);
+    };
+    for name in names {
+        bind(name, "a, b, c", 1);
+    }
+    for (key, target) in checks.due(Instant::now(), &Running::new()) {
+        checks.store(&key, &target, Ok(()));
+    }
+    assert_eq!(names.map(found), [Some(Ok(())), Some(Ok(()))]);
+    for name in names {
+        bind(name, "a, b", 2);
+    }
+    assert_eq!(names.map(found), [None, None]);
 }
 
 #[tokio::test]

@@ -1,0 +1,190 @@
+use std::{
+    panic,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use tokio::time;
+
+use super::*;
+
+fn digest(password: &str) -> BindDigest {
+    Bind::with_password(password).digest()
+}
+
+/// Answers after a second, and counts.
+fn directory(answer: Answer, count: &Arc<AtomicU32>) -> impl Future<Output = Answer> + Send + 'static {
+    let count = Arc::clone(count);
+    async move {
+        count.fetch_add(1, Ordering::SeqCst);
+        time::sleep(Duration::from_secs(1)).await;
+        answer
+    }
+}
+
+/// How often an account binds in a time, if every bind has this answer, and one is wanted every 10 s.
+async fn binds(refusals: &Refusals, answer: &Answer, lasting: Duration) -> u32 {
+    let count = Arc::default();
+    let began = Instant::now();
+    let mut pace = time::interval(PAUSE);
+    while began.elapsed() < lasting {
+        pace.tick().await;
+        let binding = directory(answer.clone(), &count);
+        assert_eq!(
+            refusals.answer(digest("right"), binding).await.as_ref(),
+            Some(answer)
+        );
+    }
+    count.load(Ordering::SeqCst)
+}
+
+fn refused() -> Answer {
+    Err(Error::Refused {
+        address: "ldap:636".to_owned(),
+        account: "cn=search".to_owned(),
+        reason: "invalid credentials".to_owned(),
+    })
+}
+
+fn unanswered() -> Answer {
+    Err(Error::Unanswered {
+        address: "ldap:636".to_owned(),
+        account: "cn=search".to_owned(),
+        reason: "no answer within 5 s".to_owned(),
+    })
+}
+
+fn unreachable() -> Answer {
+    Err(Error::Unreachable {
+        address: "ldap:636".to_owned(),
+        reason: "connection refused".to_owned(),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_account_binds_in_growing_pauses() {
+    let hour = Duration::from_hours(1);
+    // After 0, 20, 60, 140, 300 and 620 s, then every 10 minutes; without pauses 360 times.
+    for answer in [refused(), unanswered()] {
+        let found = binds(&Refusals::default(), &answer, hour).await;
+        assert!((9..=11).contains(&found), "{found} {answer:?}");
+    }
+    for answer in [Ok(()), unreachable()] {
+        let found = binds(&Refusals::default(), &answer, hour).await;
+        assert!(found >= 360, "{found} {answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_binds_are_one() {
+    let (refusals, count) = (Refusals::default(), Arc::default());
+    let bind = || refusals.answer(digest("wrong"), directory(refused(), &count));
+    let answers = futures::future::join_all((0..50).map(|_| bind())).await;
+    assert!(answers.iter().all(|answer| *answer == Some(refused())));
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    // The next pause is the first one.
+    time::sleep(PAUSE * 2).await;
+    bind().await;
+    assert_eq!(count.load(Ordering::SeqCst), 2);
+}
+
+/// Somebody edits the spec again and again, and each edit ends the check.
+#[tokio::test(start_paused = true)]
+async fn a_check_that_ends_does_not_end_its_bind() {
+    let (refusals, count) = (Refusals::default(), Arc::default());
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_hours(1) {
+        let bind = refusals.answer(digest("wrong"), directory(refused(), &count));
+        let _ = time::timeout(Duration::from_millis(300), bind).await;
+        time::sleep(Duration::from_millis(300)).await;
+    }
+    let found = count.load(Ordering::SeqCst);
+    assert!((9..=11).contains(&found), "{found}");
+}
+
+/// Somebody changes the password, and changes it back.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_known_while_another_password_is_tried() {
+    let (refusals, count) = (Refusals::default(), Arc::default());
+    for round in 0..100 {
+        let password = ["wrong", "also wrong"][round % 2];
+        let found = refusals
+            .answer(digest(password), directory(refused(), &count))
+            .await;
+        assert_eq!(found, Some(refused()));
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 2);
+    // One that is accepted begins anew.
+    time::sleep(PAUSE * 2).await;
+    let accepted = refusals.answer(digest("wrong"), directory(Ok(()), &count));
+    assert_eq!(accepted.await, Some(Ok(())));
+    refusals
+        .answer(digest("wrong"), directory(refused(), &count))
+        .await;
+    time::sleep(PAUSE * 2).await;
+    refusals
+        .answer(digest("wrong"), directory(refused(), &count))
+        .await;
+    assert_eq!(count.load(Ordering::SeqCst), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_known_is_bounded_and_forgotten() {
+    let (refusals, count) = (Refusals::default(), Arc::default());
+    for password in 0..KNOWN + 10 {
+        let bind = digest(&password.to_string());
+        refusals.answer(bind, directory(refused(), &count)).await;
+        assert!(refusals.0.known().refused.len() <= KNOWN);
+    }
+    assert!(!refusals.are_forgotten(Instant::now()));
+    let user = refusals.clone();
+    let later = Instant::now() + REMEMBERED + LONGEST;
+    assert!(!refusals.are_forgotten(later));
+    drop(user);
+    assert!(refusals.are_forgotten(later));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_has_a_bounded_number_of_binds() {
+    let (refusals, count) = (Refusals::default(), Arc::default());
+    for password in 0..AT_ONCE * 2 {
+        let bind = refusals.answer(digest(&password.to_string()), directory(Ok(()), &count));
+        let _ = time::timeout(Duration::from_millis(1), bind).await;
+    }
+    let begun = usize::try_from(count.load(Ordering::SeqCst)).unwrap();
+    assert_eq!(begun, AT_ONCE);
+    // They end, and others begin.
+    assert_eq!(
+        refusals.answer(digest("last"), directory(Ok(()), &count)).await,
+        Some(Ok(()))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_that_panics_is_tried_again() {
+    let (refusals, count) = (Refusals::default(), Arc::default());
+    let failing = refusals.answer(digest("right"), async { panic::resume_unwind(Box::new(())) });
+    assert_eq!(failing.await, None);
+    let binding = refusals.answer(digest("right"), directory(Ok(()), &count));
+    assert_eq!(binding.await, Some(Ok(())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_fails_itself_is_asked_again_soon() {
+    let bind = Bind::with_password("right");
+    let minute = Duration::from_mins(1);
+    // By RFC 4511: operationsError, timeLimitExceeded, busy, unavailable, other.
+    for (code, again) in [
+        (1, true),
+        (3, true),
+        (51, true),
+        (52, true),
+        (80, true),
+        (49, false),
+        (48, false),
+        (53, false),
+    ] {
+        let found = bind.judged("cn=search".to_owned(), code);
+        let count = binds(&Refusals::default(), &found, minute).await;
+        assert_eq!(count > 3, again, "{count} {found:?}");
+    }
+}
