@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use kit::{
     apply,
-    service::{Error, foreign_owner},
+    service::{self, Error, foreign_owner},
     shares::OfNamespaces,
 };
 use kube::{
@@ -125,7 +125,11 @@ impl<'a> KeptSecret<'a> {
                 };
                 self.secrets().create(&params, &secret).await
             }
-            Some(found) if found.data == secret.data => return Ok(()),
+            Some(found)
+                if found.data == secret.data && self.owns(found) && made_for(found) == made_for(&secret) =>
+            {
+                return Ok(());
+            }
             Some(found) => {
                 let params = PatchParams {
                     field_manager: manager,
@@ -155,13 +159,25 @@ impl<'a> KeptSecret<'a> {
         Api::namespaced(self.client.clone(), self.cluster.namespace())
     }
 
+    /// A Secret is of the cluster that owns it, unless its label names another one: the policy lets only the agent, and whom it exempts, label
+    /// it. One without an owner is of the cluster for which it was made.
     fn own(&self, secret: &Secret) -> Result<(), Error> {
         let mut owners = secret.owner_references().iter();
-        if owners.any(|owner| owner.uid == self.cluster.uid()) {
+        let has_owner = owners.any(|owner| owner.kind == "SIPCluster");
+        let is_own = match made_for(secret) {
+            Some(cluster) => cluster == self.cluster.name() && (self.owns(secret) || !has_owner),
+            None => self.owns(secret),
+        };
+        if is_own {
             return Ok(());
         }
         let why = format!("Secret {} was not made for this SIPCluster", secret.name_any());
         Err(refused(self.entry, NAME_CONFLICT, &why))
+    }
+
+    fn owns(&self, secret: &Secret) -> bool {
+        let mut owners = secret.owner_references().iter();
+        owners.any(|owner| owner.uid == self.cluster.uid())
     }
 
     /// Who may write the Secret may fill it.
@@ -197,7 +213,12 @@ pub async fn foreign(client: &Client, cluster: &Cluster, entry: &Auth) -> Result
     Ok(service.and_then(|service| foreign_owner(IDENTITY, (cluster.uid(), cluster.name()), &service)))
 }
 
-/// A merge that makes the data of a Secret those of another. The API server refuses it unless the Secret is as it was found.
+/// The name of the cluster that a Secret was made for, by its labels: those of earlier builds have none.
+fn made_for(secret: &Secret) -> Option<&str> {
+    service::made_for(secret.labels())
+}
+
+/// A merge that makes the data, labels and owners of a Secret those of another. The API server refuses it unless the Secret is as it was found.
 fn change(found: &Secret, desired: &Secret) -> Value {
     let mut data = json!(desired.data.clone().unwrap_or_default());
     for key in found.data.iter().flat_map(|data| data.keys()) {
@@ -206,7 +227,12 @@ fn change(found: &Secret, desired: &Secret) -> Value {
         }
     }
     json!({
-        "metadata": {"uid": found.uid(), "resourceVersion": found.resource_version()},
+        "metadata": {
+            "uid": found.uid(),
+            "resourceVersion": found.resource_version(),
+            "labels": desired.labels(),
+            "ownerReferences": desired.owner_references(),
+        },
         "data": data,
     })
 }

@@ -10,9 +10,12 @@ use dex_agent::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use kit::shares::OfNamespaces;
-use kube::Api;
+use kube::{
+    Api, ResourceExt as _,
+    api::{Patch, PatchParams},
+};
 use sandbox::site::Site;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const NAMESPACE: &str = "tenants";
 
@@ -78,5 +81,37 @@ async fn a_deposed_replica_replaces_no_authority() {
     assert_eq!(
         taken.to_string(),
         "auth-shop: Secret auth-shop.keys was not made for this SIPCluster"
+    );
+
+    // One of an earlier build gets its labels.
+    let label = "sip.airshipit.org/cluster-name";
+    let change = async |change: Value| {
+        let change = Patch::Merge(change);
+        let params = PatchParams::default();
+        let patched = secrets.patch("auth-shop.keys", &params, &change).await;
+        patched.unwrap();
+    };
+    change(json!({"metadata": {"labels": {label: null}}})).await;
+    read().await.unwrap().keep(&keys).await.unwrap();
+    let labelled = secrets.get("auth-shop.keys").await.unwrap();
+    assert_eq!(labelled.labels()[label], "shop");
+
+    // One that was made for another cluster is of that, whether a SIPCluster owns it or none.
+    for owners in [json!(labelled.owner_references()), Value::Null] {
+        change(json!({"metadata": {"labels": {label: "bank"}, "ownerReferences": owners}})).await;
+        assert!(read().await.is_err());
+    }
+
+    // A SIPCluster of the same name gets them if nobody owns them, as after the deletion of the first one with --cascade=orphan.
+    change(json!({"metadata": {"labels": {label: "shop"}, "ownerReferences": null}})).await;
+    let taken = KeptSecret::read(&client, &places, (&heir, &heir.auth()[0])).await;
+    taken.unwrap().keep(&keys).await.unwrap();
+    let taken = secrets.get("auth-shop.keys").await.unwrap();
+    assert_eq!(taken.owner_references()[0].uid, "4e18");
+    assert_eq!(taken.data, labelled.data);
+    let former = read().await.err().unwrap();
+    assert!(
+        former.to_string().contains("was not made for this SIPCluster"),
+        "{former}"
     );
 }

@@ -12,7 +12,7 @@ use super::{
     error::{Error, refusal},
     kinds::{Child, Kind},
     last_applied::{Unchanged, Written},
-    made_for::Whose,
+    made_for::{Whose, has_owner_of},
     node_port_conflicts,
     objects::{Applied, Exposed, Objects, Prepared},
     observed::Observed,
@@ -271,15 +271,6 @@ async fn apply_workload(
     }
     versions.extend(objects.without().iter().map(|_| None));
     Ok(Ok((deployment, versions)))
-}
-
-/// Whether a Deployment was applied for the cluster of a rendered one: SIP's have no owner.
-fn has_owner_of(known: &Deployment, rendered: &Deployment) -> bool {
-    let owners = rendered.owner_references().iter().map(|owner| &owner.uid);
-    owners.clone().count() > 0
-        && owners
-            .into_iter()
-            .all(|uid| known.owner_references().iter().any(|known| known.uid == *uid))
 }
 
 /// Whether an object of this kind gives pods rights.

@@ -48,6 +48,15 @@ impl<T: Clone> ByNamespace<T> {
         values.remove(namespace);
     }
 
+    /// The values, each with its namespace.
+    pub(super) fn entries(&self) -> Vec<(String, T)> {
+        let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = values
+            .iter()
+            .map(|(namespace, value)| (namespace.clone(), value.clone()));
+        entries.collect()
+    }
+
     fn values(&self) -> Vec<T> {
         let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
         values.values().cloned().collect()

@@ -11,6 +11,7 @@ use kube::ResourceExt as _;
 
 use super::{
     existing_ports::trim_service,
+    made_for::has_owner_of,
     objects::{Exposed, Objects, Prepared},
     stores::Stores,
 };
@@ -140,6 +141,7 @@ impl LastApplied {
         let workload = known.instances.get_mut(&key(objects))?.workload.as_mut()?;
         let same = workload.digest == objects.workload_digest()
             && workload.generation == deployment.metadata.generation
+            && has_owner_of(&deployment, objects.deployment())
             && workload.versions.stands(&versions, Instant::now());
         same.then(|| Deployment::clone(&deployment))
     }

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use api::{SIPCluster, labels};
-use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Service},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::ResourceExt;
 
 /// Labels by which an object without an owner is found.
@@ -20,7 +23,8 @@ pub(super) fn trim(on_object: &mut Option<BTreeMap<String, String>>) {
 #[must_use]
 pub fn cluster(on_object: &BTreeMap<String, String>) -> Option<&str> {
     let label = |key: &str| on_object.get(key).map(String::as_str);
-    label(labels::CLUSTER_NAME).filter(|_| label(labels::PART_OF) == Some(labels::PART_OF_SIP))
+    let is_ours = label(labels::PART_OF) == Some(labels::PART_OF_SIP);
+    label(labels::CLUSTER_NAME).filter(|name| is_ours && !name.is_empty())
 }
 
 /// Whose an object is.
@@ -60,4 +64,13 @@ pub(super) fn is_of(service: &Service, object: &SIPCluster) -> bool {
         return owners.any(|owner| Some(&owner.uid) == object.metadata.uid.as_ref());
     }
     service.namespace() == object.namespace() && cluster(service.labels()) == Some(&*object.name_any())
+}
+
+/// Whether a Deployment was applied for the cluster of a rendered one: SIP's have no owner.
+pub(super) fn has_owner_of(known: &Deployment, rendered: &Deployment) -> bool {
+    let owners = rendered.owner_references().iter().map(|owner| &owner.uid);
+    owners.clone().count() > 0
+        && owners
+            .into_iter()
+            .all(|uid| known.owner_references().iter().any(|known| known.uid == *uid))
 }

@@ -16,7 +16,7 @@ use super::{
     error::Error,
     identity::Identity,
     kinds::{Children, Kind},
-    made_for,
+    made_for::Whose,
     site::Site,
 };
 use crate::apply;
@@ -27,6 +27,8 @@ const PAUSE: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_mins(5);
 /// How often an object that changes meanwhile is deleted as it is then.
 const TRIES: usize = 3;
+/// Instances of a namespace that are deleted in one turn.
+const IN_TURN: usize = 8;
 
 /// An instance, and the name of the cluster that it was made for.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -34,7 +36,7 @@ struct Instance {
     namespace: String,
     name: String,
     cluster: String,
-    /// Of its Service: that of a restored one differs.
+    /// Of its Service, if it has one: that of a restored one differs.
     uid: Option<String>,
 }
 
@@ -43,10 +45,11 @@ struct Instance {
 struct Found(BTreeMap<Instance, Instant>);
 
 impl Found {
-    /// Those that have been found for so long. A deletion that fails is tried again later.
+    /// Those that have been found for so long: of each namespace a few, those first that have waited longest. A deletion that fails is tried
+    /// again later.
     fn due(&mut self, found: &BTreeSet<Instance>, now: Instant, lasting: Duration) -> Vec<Instance> {
         self.0.retain(|instance, _| found.contains(instance));
-        let mut due = Vec::new();
+        let mut due: BTreeMap<&str, Vec<(Instant, &Instance)>> = BTreeMap::new();
         for instance in found {
             let at = self.0.entry(instance.clone()).or_insert_with(|| {
                 let Instance { namespace, name, cluster, uid: _ } = instance;
@@ -61,11 +64,41 @@ impl Found {
                 now + lasting
             });
             if now >= *at {
-                *at = now + lasting.min(RETRY);
-                due.push(instance.clone());
+                due.entry(&instance.namespace).or_default().push((*at, instance));
             }
         }
-        due
+        let mut taken = Vec::new();
+        for (_, mut of_namespace) in due {
+            of_namespace.sort();
+            let next = of_namespace.into_iter().take(IN_TURN);
+            taken.extend(next.map(|(_, instance)| instance.clone()));
+        }
+        for instance in &taken {
+            self.0.insert(instance.clone(), now + lasting.min(RETRY));
+        }
+        taken
+    }
+}
+
+/// Why an instance is not deleted.
+struct Failure {
+    error: Error,
+    /// The agent may not even read its objects.
+    has_no_rights: bool,
+}
+
+impl Failure {
+    fn reading(source: kube::Error) -> Self {
+        let error = Error::kubernetes("find what a deleted SIPCluster has left")(source);
+        let has_no_rights = error.is_forbidden();
+        Self { error, has_no_rights }
+    }
+
+    fn deleting(source: kube::Error) -> Self {
+        Self {
+            error: Error::kubernetes("delete what a deleted SIPCluster has left")(source),
+            has_no_rights: false,
+        }
     }
 }
 
@@ -85,7 +118,10 @@ pub(super) async fn delete_all(
         let services = site.stores.services.state();
         let clusters = &site.stores.clusters;
         let is_gone = |cluster: &ObjectRef<SIPCluster>| clusters.get(cluster).is_none();
-        let ownerless = ownerless(services.iter().map(AsRef::as_ref), site.identity, is_gone);
+        let services = services.iter().map(AsRef::as_ref);
+        let others = site.stores.without_owner(site.identity);
+        let ownerless = ownerless(services, others, site.identity, is_gone);
+        let mut refused = BTreeSet::new();
         for instance in found.due(&ownerless, Instant::now(), lasting) {
             let Instance {
                 namespace,
@@ -93,6 +129,9 @@ pub(super) async fn delete_all(
                 cluster,
                 uid: _,
             } = &instance;
+            if refused.contains(namespace) {
+                continue;
+            }
             match delete(site, &instance).await {
                 Ok(true) => tracing::info!(
                     namespace,
@@ -101,7 +140,7 @@ pub(super) async fn delete_all(
                     "deleted what a deleted SIPCluster has left"
                 ),
                 Ok(false) => {}
-                Err(error) => {
+                Err(Failure { error, has_no_rights }) => {
                     let error = runtime::error_chain::chain(&error);
                     tracing::warn!(
                         namespace,
@@ -110,51 +149,91 @@ pub(super) async fn delete_all(
                         error,
                         "what a deleted SIPCluster has left cannot be deleted; requeued"
                     );
+                    // It asks once, however many there are.
+                    if has_no_rights {
+                        refused.insert(namespace.clone());
+                    }
                 }
             }
         }
     }
 }
 
-/// Instances of this agent without an owner, whose cluster is gone.
+/// Instances of this agent without an owner, whose cluster is gone. `others`: those of which the watches in namespaces with clusters show other
+/// objects than a Service; somebody may have deleted that.
 fn ownerless<'a>(
     services: impl Iterator<Item = &'a Service>,
+    others: BTreeSet<(String, String, String)>,
     identity: &Identity,
     is_gone: impl Fn(&ObjectRef<SIPCluster>) -> bool,
 ) -> BTreeSet<Instance> {
+    let is_left = |namespace: &str, name: &str, cluster: &str| {
+        identity.owns(name) && is_gone(&ObjectRef::new(cluster).within(namespace))
+    };
     let instance = |service: &Service| {
-        let mut owners = service.owner_references().iter();
-        let has_owner = owners.any(|owner| owner.kind == "SIPCluster");
         let (namespace, name) = (service.namespace()?, service.name_any());
-        let cluster = made_for::cluster(service.labels()).filter(|_| !has_owner && identity.owns(&name))?;
-        is_gone(&ObjectRef::new(cluster).within(&namespace)).then(|| Instance {
+        let Whose::MadeFor(cluster) = Whose::by_metadata(&service.metadata)? else {
+            return None;
+        };
+        let stays = service.metadata.deletion_timestamp.is_none();
+        (stays && is_left(&namespace, &name, &cluster)).then(|| Instance {
             namespace,
             name,
-            cluster: cluster.to_owned(),
+            cluster,
             uid: service.uid(),
         })
     };
-    services.filter_map(instance).collect()
+    let mut found: BTreeSet<Instance> = services.filter_map(instance).collect();
+    let known: BTreeSet<_> = found
+        .iter()
+        .map(|found| (found.namespace.clone(), found.name.clone()))
+        .collect();
+    for (namespace, name, cluster) in others {
+        if is_left(&namespace, &name, &cluster) && !known.contains(&(namespace.clone(), name.clone())) {
+            found.insert(Instance {
+                namespace,
+                name,
+                cluster,
+                uid: None,
+            });
+        }
+    }
+    found
 }
 
-/// Returns whether it was deleted: a cluster of that name may exist by now, which the watch has not shown.
-async fn delete(site: &Site, instance: &Instance) -> Result<bool, Error> {
+/// Returns whether anything was deleted: a cluster of that name may exist by now, which the watch has not shown.
+async fn delete(site: &Site, instance: &Instance) -> Result<bool, Failure> {
+    let mut deleted = false;
+    if exists(site, instance).await? {
+        return Ok(deleted);
+    }
+    for Children { kind, suffix } in site.identity.children {
+        // What it holds is not made again alike.
+        if *kind == Kind::Secret && exists(site, instance).await? {
+            return Ok(deleted);
+        }
+        deleted |= delete_unowned(site, instance, *kind, suffix).await?;
+    }
+    if exists(site, instance).await? {
+        return Ok(deleted);
+    }
+    if delete_unowned(site, instance, Kind::Service, "").await? {
+        site.last_applied.forget(&instance.namespace, &instance.name);
+        deleted = true;
+    }
+    Ok(deleted)
+}
+
+/// Whether the cluster of an instance exists, by the API server.
+async fn exists(site: &Site, instance: &Instance) -> Result<bool, Failure> {
     let clusters = Api::<SIPCluster>::namespaced(site.client.clone(), &instance.namespace);
     let found = clusters.get_metadata_opt(&instance.cluster).await;
-    if found.map_err(Error::kubernetes("read the SIPCluster"))?.is_some() {
-        return Ok(false);
-    }
-    site.last_applied.forget(&instance.namespace, &instance.name);
-    for Children { kind, suffix } in site.identity.children {
-        delete_unowned(site, instance, *kind, suffix).await?;
-    }
-    delete_unowned(site, instance, Kind::Service, "").await?;
-    Ok(true)
+    found.map(|found| found.is_some()).map_err(Failure::reading)
 }
 
 /// Deletes one object of an instance if it still has no owner and was made for the cluster. A cluster of that name may be made meanwhile, and
-/// take it over: so it is deleted only as it was found.
-async fn delete_unowned(site: &Site, instance: &Instance, kind: Kind, suffix: &str) -> Result<(), Error> {
+/// take it over: so it is deleted only as it was found. Returns whether it was.
+async fn delete_unowned(site: &Site, instance: &Instance, kind: Kind, suffix: &str) -> Result<bool, Failure> {
     let Instance {
         namespace,
         name,
@@ -165,26 +244,22 @@ async fn delete_unowned(site: &Site, instance: &Instance, kind: Kind, suffix: &s
     let mut tries = 0..TRIES;
     loop {
         let found = kind.find(&site.client, namespace, &name).await;
-        let found = found.map_err(Error::kubernetes("find what a deleted SIPCluster has left"))?;
+        let found = found.map_err(Failure::reading)?;
         let Some(found) = found.filter(|found| is_unowned(found, cluster)) else {
-            return Ok(());
+            return Ok(false);
         };
         match kind.delete_unchanged(&site.client, namespace, &found).await {
             // A Deployment changes with its status.
             Err(error) if apply::code(&error) == Some(409) && tries.next().is_some() => {}
-            deleted => {
-                return deleted.map_err(Error::kubernetes("delete what a deleted SIPCluster has left"));
-            }
+            deleted => return deleted.map(|()| true).map_err(Failure::deleting),
         }
     }
 }
 
-/// Whether no `SIPCluster` owns an object that was made for this one.
+/// Whether no `SIPCluster` owns an object that was made for this one. One that is being deleted stays as it is.
 fn is_unowned(found: &ObjectMeta, cluster: &str) -> bool {
-    let mut owners = found.owner_references.iter().flatten();
-    let has_owner = owners.any(|owner| owner.kind == "SIPCluster");
-    let made_for = found.labels.as_ref().and_then(made_for::cluster);
-    !has_owner && made_for == Some(cluster)
+    found.deletion_timestamp.is_none()
+        && Whose::by_metadata(found) == Some(Whose::MadeFor(cluster.to_owned()))
 }
 
 #[cfg(test)]
@@ -218,9 +293,59 @@ mod tests {
             ),
         ];
         let is_gone = |cluster: &ObjectRef<SIPCluster>| cluster.name != "shop";
-        let found = ownerless(services.iter(), BALANCERS, is_gone);
+        let other = |name: &str, cluster: &str| ("tenant".to_owned(), name.to_owned(), cluster.to_owned());
+        let others = [
+            other("loadbalancer-worker-gone-a", "gone"),
+            // Somebody has deleted its Service.
+            other("loadbalancer-worker-gone-d", "gone"),
+            other("loadbalancer-worker-shop-b", "shop"),
+            other("jumphost-gone-b", "gone"),
+        ];
+        let mut ending = service("loadbalancer-worker-gone-c", &of("gone"), &Value::Null);
+        ending.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        let services = services.iter().chain([&ending]);
+        let found = ownerless(services, others.into(), BALANCERS, is_gone);
         let names: Vec<_> = found.iter().map(|instance| &*instance.name).collect();
-        assert_eq!(names, ["loadbalancer-worker-gone-a"]);
+        assert_eq!(
+            names,
+            ["loadbalancer-worker-gone-a", "loadbalancer-worker-gone-d"]
+        );
+    }
+
+    #[test]
+    fn a_namespace_with_many_delays_no_other() {
+        let of = |namespace: &str, number: usize| Instance {
+            namespace: namespace.to_owned(),
+            name: format!("{number:04}"),
+            cluster: "gone".to_owned(),
+            uid: None,
+        };
+        let mut all: BTreeSet<Instance> = (0..100).map(|number| of("a", number)).collect();
+        all.insert(of("b", 0));
+        let (begun, lasting) = (Instant::now(), Duration::from_mins(20));
+        let mut found = Found::default();
+        assert_eq!(found.due(&all, begun, lasting), []);
+        let mut seen = BTreeSet::new();
+        for tick in 0..13 {
+            let due = found.due(&all, begun + lasting + PAUSE * tick, lasting);
+            assert!(due.len() <= IN_TURN + 1);
+            assert_eq!(due.contains(&of("b", 0)), tick == 0 || tick == 10, "{tick}");
+            seen.extend(due);
+        }
+        // None is tried again before each was tried.
+        assert_eq!(seen.len(), 101);
+    }
+
+    #[test]
+    fn only_a_refused_read_ends_the_turn_of_a_namespace() {
+        let failed = |code| {
+            let status = kube::core::Status::failure("no", "no").with_code(code);
+            kube::Error::Api(status.boxed())
+        };
+        assert!(Failure::reading(failed(403)).has_no_rights);
+        for failure in [Failure::reading(failed(500)), Failure::deleting(failed(403))] {
+            assert!(!failure.has_no_rights, "{}", failure.error);
+        }
     }
 
     #[test]

@@ -11,12 +11,16 @@ use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Pod, Service},
 };
-use kube::runtime::reflector::{ObjectRef, Store, store::WriterDropped};
+use kube::{
+    ResourceExt as _,
+    runtime::reflector::{ObjectRef, Store, store::WriterDropped},
+};
 
 use super::{
     by_namespace::{ByNamespace, TenantStore},
     identity::Identity,
     kinds::{Child, Kind},
+    made_for::Whose,
     objects::Objects,
     tenant_watches::TenantAccess,
     versions::Versions,
@@ -130,6 +134,30 @@ impl Stores {
             let children = own.unwrap_or_default().into_iter();
             let children = children.filter(|(name, instance)| identity.is_child(*kind, name, instance));
             instances.extend(children.map(|(_, instance)| instance));
+        }
+        instances
+    }
+
+    /// Instances that have an object which nobody owns and which stays, as the watches of the agent's objects show it: their namespaces, their
+    /// names, and those of the clusters that they were made for.
+    pub(super) fn without_owner(&self, identity: &Identity) -> BTreeSet<(String, String, String)> {
+        let mut instances = BTreeSet::new();
+        for deployment in self.deployments.state() {
+            if deployment.metadata.deletion_timestamp.is_none()
+                && let Some(Whose::MadeFor(cluster)) = Whose::by_metadata(&deployment.metadata)
+                && let Some(namespace) = deployment.namespace()
+            {
+                instances.insert((namespace, deployment.name_any(), cluster));
+            }
+        }
+        for (kind, of_kind) in &*self.versions {
+            for (namespace, versions) in of_kind.entries() {
+                let children = versions.without_owner().into_iter();
+                let children =
+                    children.filter(|(name, instance, _)| identity.is_child(*kind, name, instance));
+                instances
+                    .extend(children.map(|(_, instance, cluster)| (namespace.clone(), instance, cluster)));
+            }
         }
         instances
     }

@@ -18,6 +18,7 @@ use kube::{
 use super::{
     by_namespace::{ByNamespace, TenantStore},
     kinds::Visit,
+    made_for::Whose,
     versions::Versions,
 };
 use crate::{apply::Object, retries::watch_pauses};
@@ -60,13 +61,18 @@ fn observed<K>(event: Event<K>, concerned: impl Fn(&K) -> Vec<ObjectRef<SIPClust
     }
 }
 
-/// The clusters that own an object.
-pub(super) fn owners(object: &impl Resource) -> Vec<ObjectRef<SIPCluster>> {
+/// The clusters that own an object, or the one that it was made for if none does.
+pub(super) fn clusters_of(object: &impl Resource) -> Vec<ObjectRef<SIPCluster>> {
     let meta = object.meta();
+    let namespace = meta.namespace.as_deref();
+    if let Some(Whose::MadeFor(cluster)) = Whose::by_metadata(meta)
+        && let Some(namespace) = namespace
+    {
+        return vec![ObjectRef::new(&cluster).within(namespace)];
+    }
     let owners = meta.owner_references.iter().flatten();
-    owners
-        .filter_map(|owner| ObjectRef::from_owner_ref(meta.namespace.as_deref(), owner, ()))
-        .collect()
+    let owners = owners.filter_map(|owner| ObjectRef::from_owner_ref(namespace, owner, ()));
+    owners.collect()
 }
 
 /// A kind whose objects are kept, but for what `trim` removes.
@@ -149,7 +155,7 @@ impl<K: Object + Send + Sync + 'static> TenantKind for OwnedVersions<K> {
         let events = watcher::watcher(api, self.config.clone())
             .backoff(watch_pauses())
             .inspect_ok(move |event| observing.observe(event))
-            .map_ok(|event| observed(event, owners));
+            .map_ok(|event| observed(event, clusters_of));
         let (versions, namespace) = (self.versions.clone(), namespace.to_owned());
         TenantWatch {
             events: events.boxed(),

@@ -23,6 +23,8 @@ type ByName = HashMap<String, Recorded>;
 #[derive(Debug)]
 struct Recorded {
     version: String,
+    /// Whether it is being deleted.
+    ends: bool,
     whose: Option<Whose>,
     instance: Option<String>,
 }
@@ -55,12 +57,19 @@ impl Versions {
         }
     }
 
-    /// The version of the object with the name of this one, if it belongs to the cluster that owns this one. An object of another or of an
-    /// unknown cluster has none: before it is written, the API server is asked whose it is.
+    /// What the version of the object with the name of this one is compared by, if it belongs to the cluster that owns this one: one that has
+    /// lost its owner is another one. An object of another or of an unknown cluster has none: before it is written, the API server is asked
+    /// whose it is.
     pub(super) fn get(&self, object: &impl Resource) -> Option<String> {
         let mut owners = object.owner_references().iter();
         let owner = owners.find(|owner| owner.kind == "SIPCluster")?;
-        self.by_name(&object.name_any(), (&owner.uid, &owner.name))
+        let known = self.known();
+        let recorded = known.objects.get(&object.name_any());
+        let recorded = recorded.filter(|recorded| recorded.is_of((&owner.uid, &owner.name)))?;
+        Some(match recorded.whose {
+            Some(Whose::MadeFor(_)) => format!("{} without owner", recorded.version),
+            Some(Whose::Owner(_)) | None => recorded.version.clone(),
+        })
     }
 
     /// The version of the object of a name, if it is of the cluster with this uid and name.
@@ -81,6 +90,19 @@ impl Versions {
         own.collect()
     }
 
+    /// Names of the objects that nobody owns and that stay, each with that of its instance and of the cluster that it was made for.
+    pub(super) fn without_owner(&self) -> Vec<(String, String, String)> {
+        let known = self.known();
+        let stay = known.objects.iter().filter(|(_, recorded)| !recorded.ends);
+        let found = stay.filter_map(|(name, recorded)| match &recorded.whose {
+            Some(Whose::MadeFor(cluster)) => {
+                Some((name.clone(), recorded.instance.clone()?, cluster.clone()))
+            }
+            Some(Whose::Owner(_)) | None => None,
+        });
+        found.collect()
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,6 +112,7 @@ fn recorded(object: &impl Resource) -> Option<(String, Recorded)> {
     let version = version(object)?;
     let recorded = Recorded {
         version,
+        ends: object.meta().deletion_timestamp.is_some(),
         whose: Whose::by_metadata(object.meta()),
         instance: object.labels().get(labels::INSTANCE).cloned(),
     };
@@ -158,7 +181,7 @@ mod tests {
             change(&mut object.metadata);
             versions.observe(&Event::Apply(object));
             let shown = versions.get(&own);
-            assert_eq!(shown, versions.by_name("lb", ("now", "shop")));
+            assert_eq!(shown.is_some(), versions.by_name("lb", ("now", "shop")).is_some());
             (shown.is_some(), versions.of_cluster(("now", "shop")).len())
         };
         let labelled = |cluster: Option<&str>| {
@@ -184,6 +207,29 @@ mod tests {
             object.owner_references.as_mut().unwrap()[0].uid = "before".to_owned();
         };
         assert_eq!(made(&of_another), (false, 0));
+        assert_eq!(versions.without_owner(), []);
+        made(&orphan(Some("bank")));
+        let of_bank = ["lb", "lb", "bank"].map(str::to_owned);
+        assert_eq!(versions.without_owner(), [of_bank.into()]);
+        made(&|object| {
+            orphan(Some("bank"))(object);
+            object.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        });
+        assert_eq!(versions.without_owner(), []);
+    }
+
+    #[test]
+    fn an_object_that_loses_its_owner_is_another_one() {
+        let versions = Versions::default();
+        let own = config_map("lb", Some(1), "7");
+        versions.observe(&Event::Apply(own.clone()));
+        let before = versions.get(&own);
+        let mut orphan = own.clone();
+        orphan.metadata.owner_references = None;
+        let labels = json!({(labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): "shop"});
+        orphan.metadata.labels = serde_json::from_value(labels).unwrap();
+        versions.observe(&Event::Apply(orphan));
+        assert!(versions.get(&own).is_some() && versions.get(&own) != before);
     }
 
     #[test]

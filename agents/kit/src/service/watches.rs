@@ -30,7 +30,7 @@ use super::{
     readiness::config_hash,
     shown_services::ShownServices,
     stores::Stores,
-    tenant_kinds::{KeptObjects, TenantKind, WatchVersions, owners},
+    tenant_kinds::{KeptObjects, TenantKind, WatchVersions, clusters_of},
     tenant_watches::{TenantAccess, TenantWatches},
     tenants::Tenants,
 };
@@ -92,7 +92,7 @@ impl Watches {
         let (services, watched) = services(&client, ShownServices::new(Arc::clone(&last_applied)));
         let (triggers, triggered) = mpsc::channel(TRIGGERS);
         let sources: Vec<Source> = vec![
-            Box::new(|controller| controller.owns_stream(watched)),
+            Box::new(|controller| controller.watches_stream(watched, |service| clusters_of(&service))),
             Box::new(|controller| controller.reconcile_on(triggered)),
         ];
         let mut watches = Self {
@@ -114,7 +114,7 @@ impl Watches {
             triggers,
         };
         let own = watcher::Config::default().labels(&identity.selector());
-        watches.stores.deployments = watches.read_in_tenants(own.clone(), trim_deployment, owners);
+        watches.stores.deployments = watches.read_in_tenants(own.clone(), trim_deployment, clusters_of);
         let trim_pod = |pod: &mut Pod| pods::trim(pod, identity.pod_labels);
         watches.stores.pods = watches.read_in_tenants(own.clone(), trim_pod, |pod| {
             pods::cluster(pod).into_iter().collect()

@@ -1,5 +1,7 @@
 //! People who write to hosts and objects: what is ours is put back, what is somebody else's is reported and left.
 
+use std::fmt::Debug;
+
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Service},
@@ -7,13 +9,14 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
 };
 use kube::{
-    Api,
+    Api, Resource, ResourceExt as _,
     api::{Patch, PatchParams},
 };
 use sandbox::{
     sip_clusters::{CLUSTER_NAME, NODE_TYPE},
     wait,
 };
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::fixtures::{PATIENCE, Role, Stage, cluster, fleet, on_shared_site, sip_labels};
@@ -125,6 +128,39 @@ fn edited_objects_of_a_load_balancer_are_restored() {
         )
         .await
         .unwrap();
+        stage.ready(&shop).await;
+    });
+}
+
+/// Removes the owners of an object, and waits until it has one again.
+async fn owner_comes_back<K>(objects: Api<K>, name: &str)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static,
+{
+    let without = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    objects
+        .patch(name, &PatchParams::default(), &without)
+        .await
+        .unwrap();
+    wait::until(objects, name, "the owner to be put back", PATIENCE, |now: &K| {
+        !now.owner_references().is_empty()
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn an_object_that_loses_its_owner_gets_it_back() {
+    on_shared_site("owners", async |stage| {
+        let shop = cluster("owners", "shop").role(Role::Worker, 0).balanced(31_390);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let (client, namespace, name) = (stage.site.client(), "owners", "loadbalancer-worker-shop");
+        owner_comes_back::<Service>(Api::namespaced(client.clone(), namespace), name).await;
+        owner_comes_back::<ConfigMap>(Api::namespaced(client.clone(), namespace), name).await;
+        owner_comes_back::<Deployment>(Api::namespaced(client.clone(), namespace), name).await;
+        owner_comes_back::<NetworkPolicy>(Api::namespaced(client.clone(), namespace), name).await;
+        owner_comes_back::<PodDisruptionBudget>(Api::namespaced(client, namespace), name).await;
         stage.ready(&shop).await;
     });
 }

@@ -3,6 +3,7 @@
 mod bindings;
 mod collisions;
 mod former_kubeconfigs;
+mod orphaned;
 mod recorded_kubeconfigs;
 
 use std::{collections::BTreeMap, fs};

@@ -114,10 +114,20 @@ async fn what_an_orphan_deletion_has_left_is_deleted_later() {
     stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
     let shop = cluster(SCENARIO, "shop").role(Role::Worker, 0).with(
         "/services/loadBalancerWorker",
-        json!([workers(31_343, 31_343, &json!({"name": "a"}))]),
+        json!([
+            workers(31_343, 31_343, &json!({"name": "a"})),
+            workers(31_347, 31_347, &json!({"name": "b"})),
+        ]),
     );
-    stage.create(&shop).await;
-    stage.ready(&shop).await;
+    // What has no Service is found in namespaces with clusters, and theirs stays.
+    let bank = cluster(SCENARIO, "bank").role(Role::Worker, 0).with(
+        "/services/loadBalancerWorker",
+        json!([workers(31_348, 31_348, &json!({"name": "a"}))]),
+    );
+    for object in [&shop, &bank] {
+        stage.create(object).await;
+        stage.ready(object).await;
+    }
 
     stage.agent(Agent::LoadBalancer).kill9().await.unwrap();
     stage
@@ -129,15 +139,20 @@ async fn what_an_orphan_deletion_has_left_is_deleted_later() {
     let of = objects(&stage, SCENARIO);
     let left = of.services.get("loadbalancer-worker-shop-a").await.unwrap();
     assert_eq!(left.owner_references(), []);
+    let without = ["delete", "service", "loadbalancer-worker-shop-b", "-n", SCENARIO];
+    stage.kubectl(&without).await;
 
     stage.agent(Agent::LoadBalancer).restart().await.unwrap();
-    wait::until_gone(of.services, &left.name_any(), PATIENCE)
+    wait::until_gone(of.services.clone(), &left.name_any(), PATIENCE)
         .await
         .unwrap();
-    assert_eq!(
-        of.deployments.list(&ListParams::default()).await.unwrap().items,
-        []
-    );
+    wait::until_gone(of.deployments.clone(), "loadbalancer-worker-shop-b", PATIENCE)
+        .await
+        .unwrap();
+    let left = of.deployments.list(&ListParams::default()).await.unwrap();
+    let names: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(names, ["loadbalancer-worker-bank-a"]);
+    of.services.get("loadbalancer-worker-bank-a").await.unwrap();
 }
 
 /// Nobody may delete this object.
