@@ -38,8 +38,17 @@ pub struct Bind {
     account: Option<(String, String)>,
 }
 
-/// Tells a bind from all others, by all that is sent and where.
-pub(crate) type BindDigest = [u8; 32];
+/// Tells binds apart.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Digests {
+    /// Of the account, its password and the directory: what may be locked.
+    pub(crate) account: Digest,
+    /// Of this and of how the directory is connected to: equal ones have one answer.
+    pub(crate) whole: Digest,
+}
+
+/// SHA-256.
+pub(crate) type Digest = [u8; 32];
 
 /// Why a directory cannot be used.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -50,6 +59,14 @@ pub enum Error {
         /// Where it is.
         address: String,
         /// Why not.
+        reason: String,
+    },
+    /// It was sent the password of the account, and says that it cannot check it now.
+    #[error("the directory {address} does not answer: {reason}")]
+    Failed {
+        /// Where it is.
+        address: String,
+        /// What it answered.
         reason: String,
     },
     /// It was sent the password of the account, and has not answered, so that it may count as a refused one.
@@ -100,7 +117,7 @@ impl Bind {
         }
     }
 
-    pub(crate) fn digest(&self) -> BindDigest {
+    pub(crate) fn digests(&self) -> Digests {
         let Self {
             host,
             port,
@@ -108,17 +125,28 @@ impl Bind {
             authority,
             account,
         } = self;
-        let account = account.as_ref().map(|(dn, password)| (dn, password));
-        let (dn, password) = account.unzip();
-        let mut digest = Sha256::new();
-        for part in [Some(host), authority.as_ref(), dn, password] {
-            // No part can continue another.
-            digest.update(part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
-            digest.update(part.map(String::as_bytes).unwrap_or_default());
+        let (dn, password) = account.as_ref().map(|(dn, password)| (dn, password)).unzip();
+        let of = |parts: &[Option<&String>]| {
+            let mut digest = Sha256::new();
+            for part in parts {
+                // No part can continue another.
+                digest.update(part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
+                digest.update(part.map(String::as_bytes).unwrap_or_default());
+            }
+            digest.update(port.to_be_bytes());
+            digest.finalize().into()
+        };
+        let account = [Some(&host.to_lowercase()), dn, password];
+        Digests {
+            account: of(&account),
+            whole: of(&[
+                Some(host),
+                authority.as_ref(),
+                Some(&start_tls.to_string()),
+                dn,
+                password,
+            ]),
         }
-        digest.update(port.to_be_bytes());
-        digest.update([u8::from(*start_tls)]);
-        digest.finalize().into()
     }
 
     /// Binds once, in bounded time.
@@ -126,11 +154,12 @@ impl Bind {
     /// # Errors
     /// When the directory cannot be used.
     pub async fn check(&self, destinations: &Destinations) -> Result<(), Error> {
-        let until = Instant::now() + ANSWER;
         let late = || format!("no answer within {} s", ANSWER.as_secs());
-        let connected = time::timeout_at(until, self.connect(destinations)).await;
+        let connected = time::timeout(ANSWER, self.connect(destinations)).await;
         let mut stream = connected.unwrap_or_else(|_| Err(self.unreachable(late())))?;
         let (account, password) = self.account.clone().unwrap_or_default();
+        // However long the connection took.
+        let until = Instant::now() + ANSWER;
         let request = Request::bind(&account, &password);
         let reason = match time::timeout_at(until, request.send(&mut stream)).await {
             Ok(Ok(code)) => {
@@ -160,7 +189,10 @@ impl Bind {
     pub(crate) fn judged(&self, account: String, code: u32) -> Result<(), Error> {
         match code {
             0 => Ok(()),
-            code if FAILS.contains(&code) => Err(self.unreachable(format!("result code {code}"))),
+            code if FAILS.contains(&code) => Err(Error::Failed {
+                address: self.address(),
+                reason: format!("result code {code}"),
+            }),
             // What else the directory answers is its own text, and nobody's to show.
             code => Err(Error::Refused {
                 address: self.address(),
@@ -284,27 +316,36 @@ mod tests {
     }
 
     #[test]
-    fn a_bind_is_told_from_others_by_all_it_has() {
+    fn binds_are_told_apart_by_account_and_by_connection() {
         let bind = Bind::with_password("secret");
         let with = |change: &dyn Fn(&mut Bind)| {
             let mut other = bind.clone();
             change(&mut other);
-            other.digest()
+            other.digests()
         };
         let account = |dn: &str, password: &str| Some((dn.to_owned(), password.to_owned()));
-        let digests = [
-            bind.digest(),
-            with(&|bind| "ldap.example.com".clone_into(&mut bind.host)),
-            with(&|bind| bind.port = 389),
+        let same_account = [
+            bind.digests(),
+            with(&|bind| "LDAP.example.org".clone_into(&mut bind.host)),
             with(&|bind| bind.start_tls = true),
             with(&|bind| bind.authority = Some(String::new())),
+        ];
+        let others = [
+            with(&|bind| "ldap.example.com".clone_into(&mut bind.host)),
+            with(&|bind| bind.port = 389),
             with(&|bind| bind.account = None),
             with(&|bind| bind.account = account("cn=search", "")),
             with(&|bind| bind.account = account("cn=searchs", "ecret")),
         ];
-        let different: std::collections::BTreeSet<_> = digests.iter().collect();
-        assert_eq!(different.len(), digests.len());
-        assert_eq!(bind.digest(), bind.clone().digest());
+        let count = |digests: &mut dyn Iterator<Item = Digest>| {
+            let different: std::collections::BTreeSet<_> = digests.collect();
+            different.len()
+        };
+        let all = || same_account.iter().chain(&others);
+        assert_eq!(count(&mut same_account.iter().map(|bind| bind.account)), 1);
+        assert_eq!(count(&mut all().map(|bind| bind.account)), 1 + others.len());
+        assert_eq!(count(&mut all().map(|bind| bind.whole)), all().count());
+        assert_eq!(bind.digests(), bind.clone().digests());
     }
 
     #[tokio::test]

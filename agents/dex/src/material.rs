@@ -188,10 +188,7 @@ impl<'a> Sources<'a> {
         let inputs = self.inputs(cluster);
         let bindings = Arc::new(group_bindings(self.site, cluster, entry));
         let secret = entry.provider().kubeconfig_secret().as_deref();
-        let mut tenants = Tenants {
-            stale: bindings.stale.clone(),
-            ..Tenants::default()
-        };
+        let mut tenants = Tenants::none(bindings.stale.clone());
         let mut in_use = InUse::None;
         if let Some(secret) = secret {
             let kubeconfig = inputs.kubeconfig(cluster, (secret, false)).await?;

@@ -15,7 +15,7 @@ pub struct Former {
 }
 
 /// The clusters of an entry.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Tenants {
     /// Selects the bindings of entries that the SIPCluster does not have.
     pub stale: String,
@@ -27,4 +27,18 @@ pub struct Tenants {
     pub former: Vec<Former>,
     /// Former Secrets that do not exist any more, and that led to the same API server as the one that the entry names.
     pub replaced: Vec<String>,
+}
+
+impl Tenants {
+    /// None. `stale` selects what entries have left that the SIPCluster does not have any more.
+    #[must_use]
+    pub fn none(stale: String) -> Self {
+        Self {
+            stale,
+            named: None,
+            server: None,
+            former: Vec::new(),
+            replaced: Vec::new(),
+        }
+    }
 }

@@ -15,11 +15,11 @@ use tokio::{
 };
 
 use super::PAUSE;
-use crate::directory::{Bind, BindDigest, Error};
+use crate::directory::{Bind, Digest, Digests, Error};
 
 /// Longest pause before a refused account binds again.
 const LONGEST: Duration = Duration::from_mins(10);
-/// For how long a refusal is known after its pause, if nobody tries it again.
+/// For how long a refusal is known after its pause, if nobody asks for it again.
 const REMEMBERED: Duration = Duration::from_mins(20);
 /// Refusals that are known of a namespace.
 const KNOWN: usize = 256;
@@ -28,63 +28,94 @@ const AT_ONCE: usize = 32;
 
 type Answer = Result<(), Error>;
 
-/// A bind that was refused, or that has sent a password and has no answer.
+/// An account that was refused, or that a directory has not answered.
 struct Refused {
     error: Error,
     pause: Duration,
     /// When it is tried again.
     due: Instant,
+    /// Until when that is known.
+    known: Instant,
 }
 
+/// A bind without an answer. Others of its account wait for it.
+#[derive(Clone)]
+struct Flight {
+    whole: Digest,
+    answered: watch::Receiver<Option<Answer>>,
+}
+
+/// By account.
 #[derive(Default)]
 struct Known {
-    refused: HashMap<BindDigest, Refused>,
-    under_way: HashMap<BindDigest, watch::Receiver<Option<Answer>>>,
+    refused: HashMap<Digest, Refused>,
+    under_way: HashMap<Digest, Flight>,
 }
 
-/// Where the answer of a bind is found.
+/// What is known of an account.
 enum Found {
     /// It is not to be tried now.
     Held(Error),
-    UnderWay(watch::Receiver<Option<Answer>>),
+    UnderWay(Flight),
 }
 
 impl Known {
-    fn find(&self, bind: BindDigest, now: Instant) -> Option<Found> {
-        let held = self.refused.get(&bind).filter(|refused| now < refused.due);
+    fn find(&self, bind: Digests, now: Instant) -> Option<Found> {
+        let held = self.refused.get(&bind.account);
+        let held = held.filter(|refused| now < refused.due);
         let held = held.map(|refused| Found::Held(refused.error.clone()));
-        held.or_else(|| self.under_way.get(&bind).cloned().map(Found::UnderWay))
+        held.or_else(|| self.under_way.get(&bind.account).cloned().map(Found::UnderWay))
     }
 
-    fn record(&mut self, bind: BindDigest, answer: &Answer, now: Instant) {
-        match answer {
-            Ok(()) => {
-                self.refused.remove(&bind);
+    fn record(&mut self, account: Digest, answer: &Answer, now: Instant) {
+        let refused = self.refused.get_mut(&account);
+        match (answer, refused) {
+            (Ok(()), _) => {
+                self.refused.remove(&account);
             }
-            // No password was sent, or the directory says that it has not checked it.
-            Err(Error::Unreachable { .. }) => {}
+            // No password was sent.
+            (Err(Error::Unreachable { .. }), Some(refused)) => refused.known = now + REMEMBERED,
+            // One that was refused before may have been again, whatever a directory that fails answers.
+            (Err(Error::Failed { .. }), Some(refused)) => {
+                refused.due = now + refused.pause;
+                refused.known = refused.due + REMEMBERED;
+            }
+            (Err(Error::Unreachable { .. } | Error::Failed { .. }), None) => {}
             // What has no answer may be refused late.
-            Err(error @ (Error::Refused { .. } | Error::Unanswered { .. })) => {
-                let before = self.refused.remove(&bind);
+            (Err(error @ (Error::Refused { .. } | Error::Unanswered { .. })), before) => {
                 let pause = before.map_or(PAUSE, |before| before.pause);
                 let pause = (pause * 2).min(LONGEST);
-                self.make_room(now);
+                let due = now + pause;
                 let refused = Refused {
                     error: error.clone(),
                     pause,
-                    due: now + pause,
+                    due,
+                    known: due + REMEMBERED,
                 };
-                self.refused.insert(bind, refused);
+                self.refused.insert(account, refused);
+                self.forget_first(now);
             }
         }
     }
 
-    fn make_room(&mut self, now: Instant) {
-        self.refused.retain(|_, refused| now < refused.due + REMEMBERED);
-        if self.refused.len() >= KNOWN {
-            let first = self.refused.iter().min_by_key(|(_, refused)| refused.due);
-            let first = first.map(|(bind, _)| *bind);
-            first.and_then(|first| self.refused.remove(&first));
+    fn forget_old(&mut self, now: Instant) {
+        self.refused.retain(|_, refused| now < refused.known);
+    }
+
+    fn forget_first(&mut self, now: Instant) {
+        if self.refused.len() <= KNOWN {
+            return;
+        }
+        self.forget_old(now);
+        let under_way = &self.under_way;
+        let first = self.refused.iter();
+        let first = first.filter(|(account, _)| !under_way.contains_key(*account));
+        let first = first.min_by_key(|(_, refused)| refused.due);
+        if let Some(first) = first
+            .map(|(account, _)| *account)
+            .filter(|_| self.refused.len() > KNOWN)
+        {
+            self.refused.remove(&first);
         }
     }
 }
@@ -95,29 +126,31 @@ struct Binds {
 }
 
 impl Binds {
-    /// Begins a bind, unless an equal one has begun meanwhile.
+    /// Begins a bind, unless one of its account has begun meanwhile.
     fn begin(
         self: &Arc<Self>,
         place: OwnedSemaphorePermit,
-        bind: BindDigest,
+        bind: Digests,
         binding: impl Future<Output = Answer> + Send + 'static,
     ) -> Found {
         let (answer, answered) = watch::channel(None);
+        let Digests { account, whole } = bind;
+        let flight = Flight { whole, answered };
         {
             let mut known = self.known();
             if let Some(found) = known.find(bind, Instant::now()) {
                 return found;
             }
-            known.under_way.insert(bind, answered.clone());
+            known.under_way.insert(account, flight.clone());
         }
         let under_way = UnderWay {
             binds: Arc::clone(self),
-            bind,
+            account,
             answer,
             _place: place,
         };
         tokio::spawn(async move { under_way.end(binding.await) });
-        Found::UnderWay(answered)
+        Found::UnderWay(flight)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -141,57 +174,65 @@ impl Default for Refusals {
 /// A bind that has no answer yet, and its place.
 struct UnderWay {
     binds: Arc<Binds>,
-    bind: BindDigest,
+    account: Digest,
     answer: watch::Sender<Option<Answer>>,
     _place: OwnedSemaphorePermit,
 }
 
 impl UnderWay {
     fn end(self, answer: Answer) {
-        self.binds.known().record(self.bind, &answer, Instant::now());
+        self.binds.known().record(self.account, &answer, Instant::now());
         self.answer.send_replace(Some(answer));
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.binds.known().under_way.remove(&self.bind);
+        self.binds.known().under_way.remove(&self.account);
     }
 }
 
 impl Refusals {
-    /// Binds, unless that was refused and is not due yet: then the refusal is the answer. A bind that is under way already has one answer for
-    /// all.
+    /// Binds, unless that account was refused and is not due yet: then the refusal is the answer. A bind that is under way already has one answer
+    /// for all.
     ///
     /// # Errors
     /// When the directory cannot be used.
     pub async fn check(&self, bind: &Bind, destinations: &Arc<Destinations>) -> Answer {
-        let (binding, destinations) = (bind.clone(), Arc::clone(destinations));
-        let answer = self.answer(bind.digest(), async move { binding.check(&destinations).await });
-        let answer = answer.await;
+        let binding = || {
+            let (bind, destinations) = (bind.clone(), Arc::clone(destinations));
+            async move { bind.check(&destinations).await }
+        };
+        let answer = self.answer(bind.digests(), binding).await;
         answer.unwrap_or_else(|| Err(bind.unreachable("the bind failed in the agent".to_owned())))
     }
 
-    /// `binding` runs on when nobody waits for it any more: a bind that is cut off may be refused all the same, and nobody would know. `None`: it
-    /// has panicked.
-    async fn answer(
-        &self,
-        bind: BindDigest,
-        binding: impl Future<Output = Answer> + Send + 'static,
-    ) -> Option<Answer> {
+    /// A bind runs on when nobody waits for it any more: one that is cut off may be refused all the same, and nobody would know. `None`: it has
+    /// panicked.
+    async fn answer<B>(&self, bind: Digests, binding: impl Fn() -> B) -> Option<Answer>
+    where
+        B: Future<Output = Answer> + Send + 'static,
+    {
         let Self(binds) = self;
-        let known = binds.known().find(bind, Instant::now());
-        let found = if let Some(known) = known {
-            known
-        } else {
-            let place = Arc::clone(&binds.places).acquire_owned().await.ok()?;
-            binds.begin(place, bind, binding)
-        };
-        match found {
-            Found::Held(error) => Some(Err(error)),
-            Found::UnderWay(mut answered) => {
-                let answer = answered.wait_for(Option::is_some).await;
-                answer.ok().and_then(|answer| answer.clone())
+        loop {
+            let known = binds.known().find(bind, Instant::now());
+            let found = if let Some(known) = known {
+                known
+            } else {
+                let place = Arc::clone(&binds.places).acquire_owned().await.ok()?;
+                binds.begin(place, bind, binding())
+            };
+            match found {
+                Found::Held(error) => return Some(Err(error)),
+                Found::UnderWay(Flight { whole, mut answered }) => {
+                    let answer = answered.wait_for(Option::is_some).await;
+                    let answer = answer.ok().and_then(|answer| answer.clone());
+                    if whole == bind.whole {
+                        return answer;
+                    }
+                    // The same account, by another connection: it is in turn once that bind is no longer under way.
+                    let _ = answered.changed().await;
+                }
             }
         }
     }
@@ -205,8 +246,8 @@ impl Refusals {
     pub(super) fn are_forgotten(&self, now: Instant) -> bool {
         let Self(binds) = self;
         let mut known = binds.known();
-        let Known { refused, under_way } = &mut *known;
-        refused.retain(|_, refused| now < refused.due + REMEMBERED);
+        known.forget_old(now);
+        let Known { refused, under_way } = &*known;
         refused.is_empty() && under_way.is_empty() && Arc::strong_count(binds) == 1
     }
 }

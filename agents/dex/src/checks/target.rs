@@ -117,10 +117,10 @@ impl Provider {
         for found in binds {
             found.map_err(|error| {
                 let reason = match &error {
-                    directory::Error::Unreachable { .. } | directory::Error::Unanswered { .. } => {
-                        DIRECTORY_UNREACHABLE
-                    }
                     directory::Error::Refused { .. } => DIRECTORY_REFUSES_BIND,
+                    directory::Error::Unreachable { .. }
+                    | directory::Error::Failed { .. }
+                    | directory::Error::Unanswered { .. } => DIRECTORY_UNREACHABLE,
                 };
                 (reason, error.to_string())
             })?;

@@ -22,7 +22,7 @@ fn key(namespace: &str, name: &str) -> Key {
 fn named(tenant: Tenant) -> Tenants {
     Tenants {
         named: Some(Ok(tenant)),
-        ..Tenants::default()
+        ..Tenants::none(String::new())
     }
 }
 
@@ -335,12 +335,12 @@ fn an_earlier_kubeconfig_and_name_are_not_used_any_more() {
     let tenant = || named(Tenant::new(b"{}".to_vec(), GroupBindings::default()));
     let due = || checks.due(Instant::now(), &Running::new());
     checks.bind(&shop, &asker(), &tenant());
-    checks.bind(&shop, &asker(), &Tenants::default());
+    checks.bind(&shop, &asker(), &Tenants::none(String::new()));
     assert!(due().is_empty());
     // The provider is checked on.
     applied(&checks, &bank, target("sso", "CA"));
     checks.bind(&bank, &asker(), &tenant());
-    checks.bind(&bank, &asker(), &Tenants::default());
+    checks.bind(&bank, &asker(), &Tenants::none(String::new()));
     let (_, checked) = due().remove(0);
     assert!(checked.provider.is_some() && checked.tenant.is_none());
     // An entry is renamed of which nothing was made.

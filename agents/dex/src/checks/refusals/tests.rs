@@ -7,8 +7,8 @@ use tokio::time;
 
 use super::*;
 
-fn digest(password: &str) -> BindDigest {
-    Bind::with_password(password).digest()
+fn digests(password: &str) -> Digests {
+    Bind::with_password(password).digests()
 }
 
 /// Answers after a second, and counts.
@@ -28,11 +28,8 @@ async fn binds(refusals: &Refusals, answer: &Answer, lasting: Duration) -> u32 {
     let mut pace = time::interval(PAUSE);
     while began.elapsed() < lasting {
         pace.tick().await;
-        let binding = directory(answer.clone(), &count);
-        assert_eq!(
-            refusals.answer(digest("right"), binding).await.as_ref(),
-            Some(answer)
-        );
+        let binding = || directory(answer.clone(), &count);
+        refusals.answer(digests("right"), binding).await;
     }
     count.load(Ordering::SeqCst)
 }
@@ -53,6 +50,13 @@ fn unanswered() -> Answer {
     })
 }
 
+fn failed() -> Answer {
+    Err(Error::Failed {
+        address: "ldap:636".to_owned(),
+        reason: "result code 51".to_owned(),
+    })
+}
+
 fn unreachable() -> Answer {
     Err(Error::Unreachable {
         address: "ldap:636".to_owned(),
@@ -68,7 +72,7 @@ async fn a_refused_account_binds_in_growing_pauses() {
         let found = binds(&Refusals::default(), &answer, hour).await;
         assert!((9..=11).contains(&found), "{found} {answer:?}");
     }
-    for answer in [Ok(()), unreachable()] {
+    for answer in [Ok(()), unreachable(), failed()] {
         let found = binds(&Refusals::default(), &answer, hour).await;
         assert!(found >= 360, "{found} {answer:?}");
     }
@@ -77,7 +81,7 @@ async fn a_refused_account_binds_in_growing_pauses() {
 #[tokio::test(start_paused = true)]
 async fn equal_binds_are_one() {
     let (refusals, count) = (Refusals::default(), Arc::default());
-    let bind = || refusals.answer(digest("wrong"), directory(refused(), &count));
+    let bind = || refusals.answer(digests("wrong"), || directory(refused(), &count));
     let answers = futures::future::join_all((0..50).map(|_| bind())).await;
     assert!(answers.iter().all(|answer| *answer == Some(refused())));
     assert_eq!(count.load(Ordering::SeqCst), 1);
@@ -87,13 +91,54 @@ async fn equal_binds_are_one() {
     assert_eq!(count.load(Ordering::SeqCst), 2);
 }
 
+/// A CA, or `startTLS`, that somebody changes is no other account.
+#[tokio::test(start_paused = true)]
+async fn binds_of_one_account_come_one_after_another() {
+    let (refusals, count) = (Refusals::default(), Arc::default());
+    let of = |whole: u8| Digests {
+        account: digests("wrong").account,
+        whole: [whole; 32],
+    };
+    let bind = |whole, answer: Answer| {
+        let count = Arc::clone(&count);
+        let refusals = refusals.clone();
+        async move {
+            let directory = || directory(answer.clone(), &count);
+            refusals.answer(of(whole), directory).await
+        }
+    };
+    // One cannot connect; then each has an answer of its own.
+    let began = Instant::now();
+    let (first, second) = tokio::join!(bind(0, unreachable()), bind(1, Ok(())));
+    assert_eq!((first, second), (Some(unreachable()), Some(Ok(()))));
+    assert_eq!((count.load(Ordering::SeqCst), began.elapsed().as_secs()), (2, 2));
+    let (first, second) = tokio::join!(bind(0, refused()), bind(1, refused()));
+    assert_eq!((first, second), (Some(refused()), Some(refused())));
+    assert_eq!(bind(2, refused()).await, Some(refused()));
+    assert_eq!(count.load(Ordering::SeqCst), 3);
+}
+
+/// It may have been refused again, and it is not known for how long the directory cannot be reached.
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_fails_after_refusals_keeps_its_pause() {
+    for (then, expected) in [(failed(), 5..=7), (unreachable(), 360..=420)] {
+        let (refusals, hour) = (Refusals::default(), Duration::from_hours(1));
+        binds(&refusals, &refused(), hour).await;
+        time::sleep(LONGEST).await;
+        let found = binds(&refusals, &then, hour).await;
+        assert!(expected.contains(&found), "{found} {then:?}");
+        let again = binds(&refusals, &refused(), hour).await;
+        assert!((6..=7).contains(&again), "{again} {then:?}");
+    }
+}
+
 /// Somebody edits the spec again and again, and each edit ends the check.
 #[tokio::test(start_paused = true)]
 async fn a_check_that_ends_does_not_end_its_bind() {
     let (refusals, count) = (Refusals::default(), Arc::default());
     let began = Instant::now();
     while began.elapsed() < Duration::from_hours(1) {
-        let bind = refusals.answer(digest("wrong"), directory(refused(), &count));
+        let bind = refusals.answer(digests("wrong"), || directory(refused(), &count));
         let _ = time::timeout(Duration::from_millis(300), bind).await;
         time::sleep(Duration::from_millis(300)).await;
     }
@@ -108,21 +153,21 @@ async fn a_refusal_is_known_while_another_password_is_tried() {
     for round in 0..100 {
         let password = ["wrong", "also wrong"][round % 2];
         let found = refusals
-            .answer(digest(password), directory(refused(), &count))
+            .answer(digests(password), || directory(refused(), &count))
             .await;
         assert_eq!(found, Some(refused()));
     }
     assert_eq!(count.load(Ordering::SeqCst), 2);
     // One that is accepted begins anew.
     time::sleep(PAUSE * 2).await;
-    let accepted = refusals.answer(digest("wrong"), directory(Ok(()), &count));
+    let accepted = refusals.answer(digests("wrong"), || directory(Ok(()), &count));
     assert_eq!(accepted.await, Some(Ok(())));
     refusals
-        .answer(digest("wrong"), directory(refused(), &count))
+        .answer(digests("wrong"), || directory(refused(), &count))
         .await;
     time::sleep(PAUSE * 2).await;
     refusals
-        .answer(digest("wrong"), directory(refused(), &count))
+        .answer(digests("wrong"), || directory(refused(), &count))
         .await;
     assert_eq!(count.load(Ordering::SeqCst), 5);
 }
@@ -131,8 +176,8 @@ async fn a_refusal_is_known_while_another_password_is_tried() {
 async fn what_is_known_is_bounded_and_forgotten() {
     let (refusals, count) = (Refusals::default(), Arc::default());
     for password in 0..KNOWN + 10 {
-        let bind = digest(&password.to_string());
-        refusals.answer(bind, directory(refused(), &count)).await;
+        let bind = digests(&password.to_string());
+        refusals.answer(bind, || directory(refused(), &count)).await;
         assert!(refusals.0.known().refused.len() <= KNOWN);
     }
     assert!(!refusals.are_forgotten(Instant::now()));
@@ -147,14 +192,16 @@ async fn what_is_known_is_bounded_and_forgotten() {
 async fn a_namespace_has_a_bounded_number_of_binds() {
     let (refusals, count) = (Refusals::default(), Arc::default());
     for password in 0..AT_ONCE * 2 {
-        let bind = refusals.answer(digest(&password.to_string()), directory(Ok(()), &count));
+        let bind = refusals.answer(digests(&password.to_string()), || directory(Ok(()), &count));
         let _ = time::timeout(Duration::from_millis(1), bind).await;
     }
     let begun = usize::try_from(count.load(Ordering::SeqCst)).unwrap();
     assert_eq!(begun, AT_ONCE);
     // They end, and others begin.
     assert_eq!(
-        refusals.answer(digest("last"), directory(Ok(()), &count)).await,
+        refusals
+            .answer(digests("last"), || directory(Ok(()), &count))
+            .await,
         Some(Ok(()))
     );
 }
@@ -162,9 +209,9 @@ async fn a_namespace_has_a_bounded_number_of_binds() {
 #[tokio::test(start_paused = true)]
 async fn a_bind_that_panics_is_tried_again() {
     let (refusals, count) = (Refusals::default(), Arc::default());
-    let failing = refusals.answer(digest("right"), async { panic::resume_unwind(Box::new(())) });
+    let failing = refusals.answer(digests("right"), || async { panic::resume_unwind(Box::new(())) });
     assert_eq!(failing.await, None);
-    let binding = refusals.answer(digest("right"), directory(Ok(()), &count));
+    let binding = refusals.answer(digests("right"), || directory(Ok(()), &count));
     assert_eq!(binding.await, Some(Ok(())));
 }
 

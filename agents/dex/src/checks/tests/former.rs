@@ -87,7 +87,7 @@ fn bind_former(checks: &Checks, key: &Key, secrets: &[String], groups: &str) {
     });
     let tenants = Tenants {
         former: former.collect(),
-        ..Tenants::default()
+        ..Tenants::none(String::new())
     };
     let asker = (ObjectRef::new(&key.name).within(&key.namespace), 1);
     checks.bind(key, &asker, &tenants);

@@ -214,7 +214,8 @@ async fn rights_end_however_slow_the_servers_are() {
                 time::sleep(connecting).await;
                 Ok(unused_calls)
             };
-            let _ = calls.leave(&desired(&["kept"]), &Used::new(connected)).await;
+            let left = calls.leave(&desired(&["kept"]), &Used::new(connected)).await;
+            left.unwrap();
             let mut deleted = all(&former.deleted);
             deleted.sort();
             let names = ["before", "kept"].into_iter().chain(stale.iter().copied());
@@ -230,7 +231,11 @@ async fn rights_end_however_slow_the_servers_are() {
             late,
             ..Server::new(&["before", "kept"], &[], answers)
         };
-        left_by(&former, connecting, &unused).await.unwrap_err();
+        let why = left_by(&former, connecting, &unused).await.unwrap_err();
+        assert!(
+            why.ends_with("still has bindings of groups that were deleted"),
+            "{why}"
+        );
         for kind in [CLUSTER, NAMESPACED] {
             let of = |name: &str| {
                 let deletes = format!("DELETE {kind} {name}");
