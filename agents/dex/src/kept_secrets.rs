@@ -162,11 +162,11 @@ impl<'a> KeptSecret<'a> {
     /// A Secret is of the cluster that owns it, unless its label names another one: the policy lets only the agent, and whom it exempts, label
     /// it. One without an owner is of the cluster for which it was made.
     fn own(&self, secret: &Secret) -> Result<(), Error> {
-        let mut owners = secret.owner_references().iter();
-        let has_owner = owners.any(|owner| owner.kind == "SIPCluster");
+        let owners = secret.owner_references().iter();
+        let of_clusters = owners.filter(|owner| owner.kind == "SIPCluster").count();
         let is_own = match made_for(secret) {
-            Some(cluster) => cluster == self.cluster.name() && (self.owns(secret) || !has_owner),
-            None => self.owns(secret),
+            Some(cluster) => cluster == self.cluster.name() && (self.owns(secret) || of_clusters == 0),
+            None => self.owns(secret) && of_clusters == 1,
         };
         if is_own {
             return Ok(());
@@ -226,12 +226,16 @@ fn change(found: &Secret, desired: &Secret) -> Value {
             data[key] = Value::Null;
         }
     }
+    // Others than SIPClusters stay.
+    let others = found.owner_references().iter();
+    let others = others.filter(|owner| owner.kind != "SIPCluster");
+    let owners: Vec<_> = others.chain(desired.owner_references()).collect();
     json!({
         "metadata": {
             "uid": found.uid(),
             "resourceVersion": found.resource_version(),
             "labels": desired.labels(),
-            "ownerReferences": desired.owner_references(),
+            "ownerReferences": owners,
         },
         "data": data,
     })

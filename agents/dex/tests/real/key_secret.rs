@@ -103,11 +103,14 @@ async fn a_deposed_replica_replaces_no_authority() {
     }
 
     // A SIPCluster of the same name gets them if nobody owns them, as after the deletion of the first one with --cascade=orphan.
-    change(json!({"metadata": {"labels": {label: "shop"}, "ownerReferences": null}})).await;
+    let other = json!({"apiVersion": "example.org/v1", "kind": "Other", "name": "other", "uid": "0c"});
+    change(json!({"metadata": {"labels": {label: "shop"}, "ownerReferences": [other]}})).await;
     let taken = KeptSecret::read(&client, &places, (&heir, &heir.auth()[0])).await;
     taken.unwrap().keep(&keys).await.unwrap();
     let taken = secrets.get("auth-shop.keys").await.unwrap();
-    assert_eq!(taken.owner_references()[0].uid, "4e18");
+    // Other owners stay.
+    let owners = taken.owner_references().iter().map(|owner| &*owner.uid);
+    assert_eq!(owners.collect::<Vec<_>>(), ["0c", "4e18"]);
     assert_eq!(taken.data, labelled.data);
     let former = read().await.err().unwrap();
     assert!(

@@ -10,7 +10,7 @@ use k8s_openapi::{
 use kube::ResourceExt;
 
 /// Labels by which an object without an owner is found.
-const LABELS: [&str; 2] = [labels::PART_OF, labels::CLUSTER_NAME];
+const LABELS: [&str; 3] = [labels::PART_OF, labels::CLUSTER_NAME, labels::INSTANCE];
 
 /// Removes all other labels: a tenant may write many.
 pub(super) fn trim(on_object: &mut Option<BTreeMap<String, String>>) {
@@ -25,6 +25,16 @@ pub fn cluster(on_object: &BTreeMap<String, String>) -> Option<&str> {
     let label = |key: &str| on_object.get(key).map(String::as_str);
     let is_ours = label(labels::PART_OF) == Some(labels::PART_OF_SIP);
     label(labels::CLUSTER_NAME).filter(|name| is_ours && !name.is_empty())
+}
+
+/// Whether the labels of an object are of an instance of this name. Somebody may have copied them to an object of another name, as `kubectl
+/// expose` does.
+pub(super) fn is_of_instance(object: &ObjectMeta, name: &str) -> bool {
+    let instance = object
+        .labels
+        .as_ref()
+        .and_then(|on_object| on_object.get(labels::INSTANCE));
+    instance.is_some_and(|instance| instance == name)
 }
 
 /// Whose an object is.

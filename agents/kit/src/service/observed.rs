@@ -260,7 +260,12 @@ fn is_unowned(object: &impl kube::ResourceExt, cluster: &SIPCluster, identity: &
     object.namespace() == cluster.namespace()
         && owned.next().is_none()
         && match made_for::cluster(object.labels()) {
-            Some(named) => named == cluster.name_any() && identity.owns(&object.name_any()),
+            Some(named) => {
+                let name = object.name_any();
+                named == cluster.name_any()
+                    && identity.owns(&name)
+                    && made_for::is_of_instance(object.meta(), &name)
+            }
             None => identity.is_sip_name(&object.name_any(), &cluster.name_any()),
         }
 }
@@ -318,7 +323,8 @@ mod tests {
     /// Without an owner.
     fn labelled(name: &str, part_of: &str, cluster: &str) -> Arc<Service> {
         let mut object = metadata("tenant", name, None);
-        object["metadata"]["labels"] = json!({labels::PART_OF: part_of, labels::CLUSTER_NAME: cluster});
+        object["metadata"]["labels"] =
+            json!({labels::PART_OF: part_of, labels::CLUSTER_NAME: cluster, labels::INSTANCE: name});
         Arc::new(serde_json::from_value(object).unwrap())
     }
 
@@ -326,8 +332,13 @@ mod tests {
     fn instances_without_an_owner_are_found_by_their_labels() {
         let cluster = json!({"metadata": {"namespace": "tenant", "name": "shop", "uid": "now"}, "spec": {}});
         let cluster: SIPCluster = serde_json::from_value(cluster).unwrap();
+        let mut copied = metadata("tenant", "loadbalancer-worker-shop-stats", None);
+        copied["metadata"]["labels"] = json!({
+            labels::PART_OF: labels::PART_OF_SIP, labels::CLUSTER_NAME: "shop", labels::INSTANCE: "loadbalancer-worker-shop",
+        });
         let services = vec![
             labelled("loadbalancer-worker-shop-a", labels::PART_OF_SIP, "shop"),
+            Arc::new(serde_json::from_value(copied).unwrap()),
             // Of another cluster, another section, somebody else.
             labelled("loadbalancer-worker-shop-b", labels::PART_OF_SIP, "shop-b"),
             labelled("loadbalancer-worker-shop", labels::PART_OF_SIP, "bank"),
@@ -339,6 +350,7 @@ mod tests {
         let left_labels = [
             (labels::PART_OF, labels::PART_OF_SIP),
             (labels::CLUSTER_NAME, "shop"),
+            (labels::INSTANCE, "loadbalancer-worker-shop-f"),
         ];
         let left_labels = left_labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let kept = Arc::make_mut(&mut left);

@@ -16,7 +16,7 @@ use super::{
     error::Error,
     identity::Identity,
     kinds::{Children, Kind},
-    made_for::Whose,
+    made_for::{Whose, is_of_instance},
     site::Site,
 };
 use crate::apply;
@@ -175,7 +175,7 @@ fn ownerless<'a>(
         let Whose::MadeFor(cluster) = Whose::by_metadata(&service.metadata)? else {
             return None;
         };
-        let stays = service.metadata.deletion_timestamp.is_none();
+        let stays = service.metadata.deletion_timestamp.is_none() && is_of_instance(&service.metadata, &name);
         (stays && is_left(&namespace, &name, &cluster)).then(|| Instance {
             namespace,
             name,
@@ -207,12 +207,22 @@ async fn delete(site: &Site, instance: &Instance) -> Result<bool, Failure> {
     if exists(site, instance).await? {
         return Ok(deleted);
     }
+    let mut refused = None;
     for Children { kind, suffix } in site.identity.children {
         // What it holds is not made again alike.
         if *kind == Kind::Secret && exists(site, instance).await? {
             return Ok(deleted);
         }
-        deleted |= delete_unowned(site, instance, *kind, suffix).await?;
+        match delete_unowned(site, instance, *kind, suffix).await {
+            Ok(is_deleted) => deleted |= is_deleted,
+            // Somebody's policy may keep one; the others do not wait for it.
+            Err(failure) if !failure.has_no_rights => refused = refused.or(Some(failure)),
+            Err(failure) => return Err(failure),
+        }
+    }
+    // By its Service the others are found again.
+    if let Some(refused) = refused {
+        return Err(refused);
     }
     if exists(site, instance).await? {
         return Ok(deleted);
@@ -245,7 +255,9 @@ async fn delete_unowned(site: &Site, instance: &Instance, kind: Kind, suffix: &s
     loop {
         let found = kind.find(&site.client, namespace, &name).await;
         let found = found.map_err(Failure::reading)?;
-        let Some(found) = found.filter(|found| is_unowned(found, cluster)) else {
+        let is_left =
+            |found: &ObjectMeta| is_unowned(found, cluster) && is_of_instance(found, &instance.name);
+        let Some(found) = found.filter(is_left) else {
             return Ok(false);
         };
         match kind.delete_unchanged(&site.client, namespace, &found).await {
@@ -270,6 +282,8 @@ mod tests {
     use super::{super::identity::BALANCERS, *};
 
     fn service(name: &str, labels: &Value, owners: &Value) -> Service {
+        let mut labels = labels.clone();
+        labels[labels::INSTANCE] = json!(name);
         let metadata =
             json!({"namespace": "tenant", "name": name, "labels": labels, "ownerReferences": owners});
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
@@ -303,7 +317,10 @@ mod tests {
         ];
         let mut ending = service("loadbalancer-worker-gone-c", &of("gone"), &Value::Null);
         ending.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        let services = services.iter().chain([&ending]);
+        // Somebody has copied the labels.
+        let mut copied = service("loadbalancer-worker-gone-e", &of("gone"), &Value::Null);
+        copied.metadata.name = Some("loadbalancer-worker-gone-stats".to_owned());
+        let services = services.iter().chain([&ending, &copied]);
         let found = ownerless(services, others.into(), BALANCERS, is_gone);
         let names: Vec<_> = found.iter().map(|instance| &*instance.name).collect();
         assert_eq!(

@@ -20,7 +20,7 @@ use super::{
     by_namespace::{ByNamespace, TenantStore},
     identity::Identity,
     kinds::{Child, Kind},
-    made_for::Whose,
+    made_for::{self, Whose},
     objects::Objects,
     tenant_watches::TenantAccess,
     versions::Versions,
@@ -144,6 +144,7 @@ impl Stores {
         let mut instances = BTreeSet::new();
         for deployment in self.deployments.state() {
             if deployment.metadata.deletion_timestamp.is_none()
+                && made_for::is_of_instance(&deployment.metadata, &deployment.name_any())
                 && let Some(Whose::MadeFor(cluster)) = Whose::by_metadata(&deployment.metadata)
                 && let Some(namespace) = deployment.namespace()
             {

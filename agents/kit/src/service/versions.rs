@@ -23,6 +23,8 @@ type ByName = HashMap<String, Recorded>;
 #[derive(Debug)]
 struct Recorded {
     version: String,
+    /// What it is compared by.
+    shown: String,
     /// Whether it is being deleted.
     ends: bool,
     whose: Option<Whose>,
@@ -66,10 +68,7 @@ impl Versions {
         let known = self.known();
         let recorded = known.objects.get(&object.name_any());
         let recorded = recorded.filter(|recorded| recorded.is_of((&owner.uid, &owner.name)))?;
-        Some(match recorded.whose {
-            Some(Whose::MadeFor(_)) => format!("{} without owner", recorded.version),
-            Some(Whose::Owner(_)) | None => recorded.version.clone(),
-        })
+        Some(recorded.shown.clone())
     }
 
     /// The version of the object of a name, if it is of the cluster with this uid and name.
@@ -109,11 +108,17 @@ impl Versions {
 }
 
 fn recorded(object: &impl Resource) -> Option<(String, Recorded)> {
-    let version = version(object)?;
+    let (version, whose) = (version(object)?, Whose::by_metadata(object.meta()));
+    let shown = match &whose {
+        // Its generation does not change when it loses its owner, nor when it does so once more.
+        Some(Whose::MadeFor(_)) => format!("{} without owner", object.resource_version()?),
+        Some(Whose::Owner(_)) | None => version.clone(),
+    };
     let recorded = Recorded {
         version,
+        shown,
         ends: object.meta().deletion_timestamp.is_some(),
-        whose: Whose::by_metadata(object.meta()),
+        whose,
         instance: object.labels().get(labels::INSTANCE).cloned(),
     };
     Some((object.name_any(), recorded))
@@ -228,8 +233,15 @@ mod tests {
         orphan.metadata.owner_references = None;
         let labels = json!({(labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): "shop"});
         orphan.metadata.labels = serde_json::from_value(labels).unwrap();
+        versions.observe(&Event::Apply(orphan.clone()));
+        let lost = versions.get(&own);
+        assert!(lost.is_some() && lost != before);
+        // It gets its owner back, and loses it once more.
+        versions.observe(&Event::Apply(own.clone()));
+        assert_eq!(versions.get(&own), before);
+        orphan.metadata.resource_version = Some("9".to_owned());
         versions.observe(&Event::Apply(orphan));
-        assert!(versions.get(&own).is_some() && versions.get(&own) != before);
+        assert!(versions.get(&own).is_some_and(|again| Some(again) != lost));
     }
 
     #[test]

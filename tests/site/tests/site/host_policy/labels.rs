@@ -16,8 +16,10 @@ const OTHER: (&str, &str) = ("metal", "operator");
 /// A `ServiceAccount` that RBAC lets do everything.
 pub(super) async fn account(site: &sandbox::site::Site, (namespace, name): (&str, &str)) -> Client {
     let accounts: Api<ServiceAccount> = Api::namespaced(site.client(), namespace);
-    let object = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-    accounts.create(&PostParams::default(), &object).await.unwrap();
+    let object = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+    // Those of controllers exist.
+    let (apply, object) = (PatchParams::apply("test"), Patch::Apply(object));
+    accounts.patch(name, &apply, &object).await.unwrap();
     let bindings: Api<ClusterRoleBinding> = Api::all(site.client());
     let binding = json!({
         "metadata": {"name": format!("test-{name}")},

@@ -1,6 +1,6 @@
 //! The policy on what the Dex agent keeps of identity providers: the accounts of this test may do everything else.
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
@@ -82,6 +82,20 @@ async fn only_the_dex_agent_fills_the_keys_of_a_provider() {
     for patch in &refused[..refused.len() - 1] {
         assert_eq!(patched(&agent, patch).await, Ok(()), "{patch}");
     }
+
+    // Who is the owner gets the keys; the garbage collector removes owners where a deletion orphans.
+    let namespaces: Api<Namespace> = Api::all(site.client());
+    let namespace = namespaces.get("other").await.unwrap();
+    let owner =
+        json!({"apiVersion": "v1", "kind": "Namespace", "name": "other", "uid": namespace.metadata.uid});
+    let own = json!({"metadata": {"ownerReferences": [owner]}});
+    let message = patched(&others, &own).await.unwrap_err();
+    assert!(
+        message.contains("sets their keys, labels and owners"),
+        "{message}"
+    );
+    let collector = secrets(&account(&site, ("kube-system", "generic-garbage-collector")).await);
+    assert_eq!(patched(&collector, &own).await, Ok(()));
     others
         .delete(KEYS, &kube::api::DeleteParams::default())
         .await
