@@ -41,7 +41,7 @@ pub struct Bind {
 /// Tells binds apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Digests {
-    /// Of the account, its password and the directory: what may be locked.
+    /// Of the account, its password and the host of the directory: what may be locked. The port follows `startTLS` unless the spec names one.
     pub(crate) account: Digest,
     /// Of this and of how the directory is connected to: equal ones have one answer.
     pub(crate) whole: Digest,
@@ -133,19 +133,13 @@ impl Bind {
                 digest.update(part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
                 digest.update(part.map(String::as_bytes).unwrap_or_default());
             }
-            digest.update(port.to_be_bytes());
             digest.finalize().into()
         };
-        let account = [Some(&host.to_lowercase()), dn, password];
+        let connection = format!("{port} {start_tls}");
+        let account = of(&[Some(&host.to_lowercase()), dn, password]);
         Digests {
-            account: of(&account),
-            whole: of(&[
-                Some(host),
-                authority.as_ref(),
-                Some(&start_tls.to_string()),
-                dn,
-                password,
-            ]),
+            account,
+            whole: of(&[Some(host), authority.as_ref(), Some(&connection), dn, password]),
         }
     }
 
@@ -175,14 +169,19 @@ impl Bind {
             Ok(Err(error)) => runtime::error_chain::chain(&error),
             Err(_) => late(),
         };
-        if self.account.is_none() {
-            return Err(self.unreachable(reason));
-        }
-        Err(Error::Unanswered {
+        Err(self.unanswered(reason))
+    }
+
+    /// After the password was sent, if there is one.
+    pub(crate) fn unanswered(&self, reason: String) -> Error {
+        let Some((account, _)) = &self.account else {
+            return self.unreachable(reason);
+        };
+        Error::Unanswered {
             address: self.address(),
-            account,
+            account: account.clone(),
             reason,
-        })
+        }
     }
 
     /// What a result code means for the account.
@@ -328,11 +327,11 @@ mod tests {
             bind.digests(),
             with(&|bind| "LDAP.example.org".clone_into(&mut bind.host)),
             with(&|bind| bind.start_tls = true),
+            with(&|bind| bind.port = 389),
             with(&|bind| bind.authority = Some(String::new())),
         ];
         let others = [
             with(&|bind| "ldap.example.com".clone_into(&mut bind.host)),
-            with(&|bind| bind.port = 389),
             with(&|bind| bind.account = None),
             with(&|bind| bind.account = account("cn=search", "")),
             with(&|bind| bind.account = account("cn=searchs", "ecret")),

@@ -11,7 +11,7 @@ use std::{
 use kit::tenant::destinations::Destinations;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
-    time::Instant,
+    time::{Instant, timeout_at},
 };
 
 use super::PAUSE;
@@ -22,7 +22,9 @@ const LONGEST: Duration = Duration::from_mins(10);
 /// For how long a refusal is known after its pause, if nobody asks for it again.
 const REMEMBERED: Duration = Duration::from_mins(20);
 /// Refusals that are known of a namespace.
-const KNOWN: usize = 256;
+const KNOWN: usize = 1024;
+/// How long a bind waits for others of its account that connect in another way. With its own time, that is less than a check has.
+const OTHERS: Duration = Duration::from_secs(15);
 /// Binds of a namespace that are under way at once: as many as its checks have.
 const AT_ONCE: usize = 32;
 
@@ -76,7 +78,8 @@ impl Known {
             // No password was sent.
             (Err(Error::Unreachable { .. }), Some(refused)) => refused.known = now + REMEMBERED,
             // One that was refused before may have been again, whatever a directory that fails answers.
-            (Err(Error::Failed { .. }), Some(refused)) => {
+            (Err(error @ Error::Failed { .. }), Some(refused)) => {
+                refused.error = error.clone();
                 refused.due = now + refused.pause;
                 refused.known = refused.due + REMEMBERED;
             }
@@ -130,7 +133,7 @@ impl Binds {
     fn begin(
         self: &Arc<Self>,
         place: OwnedSemaphorePermit,
-        bind: Digests,
+        (bind, lost): (Digests, Error),
         binding: impl Future<Output = Answer> + Send + 'static,
     ) -> Found {
         let (answer, answered) = watch::channel(None);
@@ -147,6 +150,7 @@ impl Binds {
             binds: Arc::clone(self),
             account,
             answer,
+            lost,
             _place: place,
         };
         tokio::spawn(async move { under_way.end(binding.await) });
@@ -176,11 +180,13 @@ struct UnderWay {
     binds: Arc<Binds>,
     account: Digest,
     answer: watch::Sender<Option<Answer>>,
+    /// The answer if the bind panics: nobody knows whether the password was sent.
+    lost: Error,
     _place: OwnedSemaphorePermit,
 }
 
 impl UnderWay {
-    fn end(self, answer: Answer) {
+    fn end(&self, answer: Answer) {
         self.binds.known().record(self.account, &answer, Instant::now());
         self.answer.send_replace(Some(answer));
     }
@@ -188,6 +194,9 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
+        if self.answer.borrow().is_none() {
+            self.end(Err(self.lost.clone()));
+        }
         self.binds.known().under_way.remove(&self.account);
     }
 }
@@ -203,35 +212,40 @@ impl Refusals {
             let (bind, destinations) = (bind.clone(), Arc::clone(destinations));
             async move { bind.check(&destinations).await }
         };
-        let answer = self.answer(bind.digests(), binding).await;
-        answer.unwrap_or_else(|| Err(bind.unreachable("the bind failed in the agent".to_owned())))
+        let lost = bind.unanswered("the bind failed in the agent".to_owned());
+        let answer = self.answer((bind.digests(), lost), binding).await;
+        answer.unwrap_or_else(|| {
+            let why = "another bind of this account, with another rootCA, startTLS or port, takes too long";
+            Err(bind.unreachable(why.to_owned()))
+        })
     }
 
-    /// A bind runs on when nobody waits for it any more: one that is cut off may be refused all the same, and nobody would know. `None`: it has
-    /// panicked.
-    async fn answer<B>(&self, bind: Digests, binding: impl Fn() -> B) -> Option<Answer>
+    /// A bind runs on when nobody waits for it any more: one that is cut off may be refused all the same, and nobody would know. `lost`: the
+    /// answer if it panics. `None`: others of its account take too long.
+    async fn answer<B>(&self, (bind, lost): (Digests, Error), binding: impl Fn() -> B) -> Option<Answer>
     where
         B: Future<Output = Answer> + Send + 'static,
     {
         let Self(binds) = self;
+        let until = Instant::now() + OTHERS;
         loop {
             let known = binds.known().find(bind, Instant::now());
             let found = if let Some(known) = known {
                 known
             } else {
                 let place = Arc::clone(&binds.places).acquire_owned().await.ok()?;
-                binds.begin(place, bind, binding())
+                binds.begin(place, (bind, lost.clone()), binding())
             };
             match found {
                 Found::Held(error) => return Some(Err(error)),
-                Found::UnderWay(Flight { whole, mut answered }) => {
+                Found::UnderWay(Flight { whole, mut answered }) if whole == bind.whole => {
                     let answer = answered.wait_for(Option::is_some).await;
-                    let answer = answer.ok().and_then(|answer| answer.clone());
-                    if whole == bind.whole {
-                        return answer;
-                    }
-                    // The same account, by another connection: it is in turn once that bind is no longer under way.
-                    let _ = answered.changed().await;
+                    return answer.ok().and_then(|answer| answer.clone());
+                }
+                // The same account, by another connection: it is in turn once that bind is no longer under way.
+                Found::UnderWay(Flight { mut answered, .. }) => {
+                    let ended = async { while answered.changed().await.is_ok() {} };
+                    timeout_at(until, ended).await.ok()?;
                 }
             }
         }

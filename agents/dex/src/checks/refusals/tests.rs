@@ -7,8 +7,9 @@ use tokio::time;
 
 use super::*;
 
-fn digests(password: &str) -> Digests {
-    Bind::with_password(password).digests()
+fn digests(password: &str) -> (Digests, Error) {
+    let bind = Bind::with_password(password);
+    (bind.digests(), bind.unanswered("lost".to_owned()))
 }
 
 /// Answers after a second, and counts.
@@ -95,9 +96,10 @@ async fn equal_binds_are_one() {
 #[tokio::test(start_paused = true)]
 async fn binds_of_one_account_come_one_after_another() {
     let (refusals, count) = (Refusals::default(), Arc::default());
-    let of = |whole: u8| Digests {
-        account: digests("wrong").account,
-        whole: [whole; 32],
+    let of = |whole: u8| {
+        let (Digests { account, .. }, lost) = digests("wrong");
+        let whole = [whole; 32];
+        (Digests { account, whole }, lost)
     };
     let bind = |whole, answer: Answer| {
         let count = Arc::clone(&count);
@@ -127,6 +129,10 @@ async fn a_directory_that_fails_after_refusals_keeps_its_pause() {
         time::sleep(LONGEST).await;
         let found = binds(&refusals, &then, hour).await;
         assert!(expected.contains(&found), "{found} {then:?}");
+        if then == failed() {
+            let held = refusals.answer(digests("right"), || async { Ok(()) });
+            assert_eq!(held.await, Some(failed()), "what the directory answered last");
+        }
         let again = binds(&refusals, &refused(), hour).await;
         assert!((6..=7).contains(&again), "{again} {then:?}");
     }
@@ -206,13 +212,44 @@ async fn a_namespace_has_a_bounded_number_of_binds() {
     );
 }
 
+/// Its password may have been sent.
 #[tokio::test(start_paused = true)]
-async fn a_bind_that_panics_is_tried_again() {
+async fn a_bind_that_panics_is_tried_again_after_a_pause() {
     let (refusals, count) = (Refusals::default(), Arc::default());
-    let failing = refusals.answer(digests("right"), || async { panic::resume_unwind(Box::new(())) });
-    assert_eq!(failing.await, None);
-    let binding = refusals.answer(digests("right"), || directory(Ok(()), &count));
-    assert_eq!(binding.await, Some(Ok(())));
+    let (bind, lost) = digests("right");
+    let failing = || async { panic::resume_unwind(Box::new(())) };
+    let found = refusals.answer((bind, lost.clone()), failing).await;
+    assert_eq!(found, Some(Err(lost.clone())));
+    let again = async || {
+        let binding = || directory(Ok(()), &count);
+        refusals.answer(digests("right"), binding).await
+    };
+    assert_eq!(again().await, Some(Err(lost)));
+    time::sleep(PAUSE * 2).await;
+    assert_eq!(again().await, Some(Ok(())));
+}
+
+/// A directory hangs for each of many ways to connect to it.
+#[tokio::test(start_paused = true)]
+async fn a_bind_waits_for_others_of_its_account_for_a_bounded_time() {
+    let refusals = Refusals::default();
+    let began = Instant::now();
+    let binds = (0..20).map(|whole: u8| {
+        let (Digests { account, .. }, lost) = digests("right");
+        let whole = [whole; 32];
+        let hangs = || async {
+            time::sleep(Duration::from_secs(5)).await;
+            unreachable()
+        };
+        refusals.answer((Digests { account, whole }, lost), hangs)
+    });
+    let found = futures::future::join_all(binds).await;
+    assert!(
+        began.elapsed() <= OTHERS + Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(found.iter().any(Option::is_none) && found.contains(&Some(unreachable())));
 }
 
 #[tokio::test(start_paused = true)]
