@@ -41,7 +41,7 @@ pub struct Bind {
 /// Tells binds apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Digests {
-    /// Of the account, its password and the host of the directory: what may be locked. The port follows `startTLS` unless the spec names one.
+    /// Of the account, its password and the directory: what may be locked. At another port of the host may be another directory.
     pub(crate) account: Digest,
     /// Of this and of how the directory is connected to: equal ones have one answer.
     pub(crate) whole: Digest,
@@ -135,11 +135,11 @@ impl Bind {
             }
             digest.finalize().into()
         };
-        let connection = format!("{port} {start_tls}");
-        let account = of(&[Some(&host.to_lowercase()), dn, password]);
+        let place = format!("{} {port}", host.to_lowercase());
+        let start_tls = start_tls.to_string();
         Digests {
-            account,
-            whole: of(&[Some(host), authority.as_ref(), Some(&connection), dn, password]),
+            account: of(&[Some(&place), dn, password]),
+            whole: of(&[Some(&place), authority.as_ref(), Some(&start_tls), dn, password]),
         }
     }
 
@@ -323,15 +323,16 @@ mod tests {
             other.digests()
         };
         let account = |dn: &str, password: &str| Some((dn.to_owned(), password.to_owned()));
+        let spelled = with(&|bind| "LDAP.example.org".clone_into(&mut bind.host));
+        assert_eq!(spelled, bind.digests());
         let same_account = [
             bind.digests(),
-            with(&|bind| "LDAP.example.org".clone_into(&mut bind.host)),
             with(&|bind| bind.start_tls = true),
-            with(&|bind| bind.port = 389),
             with(&|bind| bind.authority = Some(String::new())),
         ];
         let others = [
             with(&|bind| "ldap.example.com".clone_into(&mut bind.host)),
+            with(&|bind| bind.port = 389),
             with(&|bind| bind.account = None),
             with(&|bind| bind.account = account("cn=search", "")),
             with(&|bind| bind.account = account("cn=searchs", "ecret")),

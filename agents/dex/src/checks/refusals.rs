@@ -215,7 +215,7 @@ impl Refusals {
         let lost = bind.unanswered("the bind failed in the agent".to_owned());
         let answer = self.answer((bind.digests(), lost), binding).await;
         answer.unwrap_or_else(|| {
-            let why = "another bind of this account, with another rootCA, startTLS or port, takes too long";
+            let why = "another bind of this account, with another rootCA or startTLS, takes too long";
             Err(bind.unreachable(why.to_owned()))
         })
     }
