@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Within this time a directory has answered.
-const ANSWER: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER: Duration = Duration::from_secs(5);
 /// The result code of a directory for a wrong name or password (RFC 4511).
 const INVALID_CREDENTIALS: u32 = 49;
 /// Those of a directory that fails, or cannot answer now: operationsError, timeLimitExceeded, busy, unavailable and other. They say
@@ -137,9 +137,13 @@ impl Bind {
         };
         let place = format!("{} {port}", host.to_lowercase());
         let start_tls = start_tls.to_string();
+        let whole = of(&[Some(&place), authority.as_ref(), Some(&start_tls), dn, password]);
+        // Attribute types and most values of a DN are the same in any case.
+        let name = dn.map(|dn| dn.to_lowercase());
         Digests {
-            account: of(&[Some(&place), dn, password]),
-            whole: of(&[Some(&place), authority.as_ref(), Some(&start_tls), dn, password]),
+            // Nobody can lock an anonymous one: it waits only for those that are equal to it.
+            account: name.map_or(whole, |name| of(&[Some(&place), Some(&name), password])),
+            whole,
         }
     }
 
@@ -195,7 +199,11 @@ impl Bind {
             // What else the directory answers is its own text, and nobody's to show.
             code => Err(Error::Refused {
                 address: self.address(),
-                account,
+                account: if account.is_empty() {
+                    "anonymous".to_owned()
+                } else {
+                    account
+                },
                 reason: match code {
                     INVALID_CREDENTIALS => "invalid credentials".to_owned(),
                     code => format!("result code {code}"),
@@ -329,11 +337,13 @@ mod tests {
             bind.digests(),
             with(&|bind| bind.start_tls = true),
             with(&|bind| bind.authority = Some(String::new())),
+            with(&|bind| bind.account = account("CN=Search", "secret")),
         ];
         let others = [
             with(&|bind| "ldap.example.com".clone_into(&mut bind.host)),
             with(&|bind| bind.port = 389),
             with(&|bind| bind.account = None),
+            with(&|bind| (bind.account, bind.start_tls) = (None, true)),
             with(&|bind| bind.account = account("cn=search", "")),
             with(&|bind| bind.account = account("cn=searchs", "ecret")),
         ];

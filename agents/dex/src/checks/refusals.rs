@@ -14,8 +14,8 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::PAUSE;
-use crate::directory::{Bind, Digest, Digests, Error};
+use super::{CHECK, PAUSE};
+use crate::directory::{ANSWER, Bind, Digest, Digests, Error};
 
 /// Longest pause before a refused account binds again.
 const LONGEST: Duration = Duration::from_mins(10);
@@ -23,10 +23,12 @@ const LONGEST: Duration = Duration::from_mins(10);
 const REMEMBERED: Duration = Duration::from_mins(20);
 /// Refusals that are known of a namespace.
 const KNOWN: usize = 1024;
-/// How long a bind waits for others of its account that connect in another way. With its own time, that is less than a check has.
+/// How long a bind waits for others of its account that connect in another way, and for a place. With its own time, that is less than a check has.
 const OTHERS: Duration = Duration::from_secs(15);
 /// Binds of a namespace that are under way at once: as many as its checks have.
 const AT_ONCE: usize = 32;
+
+const _: () = assert!(OTHERS.as_secs() + 2 * ANSWER.as_secs() < CHECK.as_secs());
 
 type Answer = Result<(), Error>;
 
@@ -215,13 +217,13 @@ impl Refusals {
         let lost = bind.unanswered("the bind failed in the agent".to_owned());
         let answer = self.answer((bind.digests(), lost), binding).await;
         answer.unwrap_or_else(|| {
-            let why = "another bind of this account, with another rootCA or startTLS, takes too long";
+            let why = "other binds of this account or namespace take too long";
             Err(bind.unreachable(why.to_owned()))
         })
     }
 
     /// A bind runs on when nobody waits for it any more: one that is cut off may be refused all the same, and nobody would know. `lost`: the
-    /// answer if it panics. `None`: others of its account take too long.
+    /// answer if it panics. `None`: others of its account, or of the namespace, take too long.
     async fn answer<B>(&self, (bind, lost): (Digests, Error), binding: impl Fn() -> B) -> Option<Answer>
     where
         B: Future<Output = Answer> + Send + 'static,
@@ -233,7 +235,8 @@ impl Refusals {
             let found = if let Some(known) = known {
                 known
             } else {
-                let place = Arc::clone(&binds.places).acquire_owned().await.ok()?;
+                let place = Arc::clone(&binds.places).acquire_owned();
+                let place = timeout_at(until, place).await.ok()?.ok()?;
                 binds.begin(place, (bind, lost.clone()), binding())
             };
             match found {

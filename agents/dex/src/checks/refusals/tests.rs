@@ -92,6 +92,20 @@ async fn equal_binds_are_one() {
     assert_eq!(count.load(Ordering::SeqCst), 2);
 }
 
+/// They all wait for a place before one begins.
+#[tokio::test(start_paused = true)]
+async fn equal_binds_that_wait_for_a_place_are_one() {
+    let (refusals, others, count) = (Refusals::default(), Arc::default(), Arc::default());
+    for other in 0..AT_ONCE {
+        let bind = refusals.answer(digests(&other.to_string()), || directory(Ok(()), &others));
+        let _ = time::timeout(Duration::from_millis(1), bind).await;
+    }
+    let bind = || refusals.answer(digests("wrong"), || directory(refused(), &count));
+    let answers = futures::future::join_all((0..50).map(|_| bind())).await;
+    assert!(answers.iter().all(|answer| *answer == Some(refused())));
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
 /// A CA, or `startTLS`, that somebody changes is no other account.
 #[tokio::test(start_paused = true)]
 async fn binds_of_one_account_come_one_after_another() {
@@ -183,8 +197,10 @@ async fn what_is_known_is_bounded_and_forgotten() {
     let (refusals, count) = (Refusals::default(), Arc::default());
     for password in 0..KNOWN + 10 {
         let bind = digests(&password.to_string());
+        let (Digests { account, .. }, _) = bind;
         refusals.answer(bind, || directory(refused(), &count)).await;
-        assert!(refusals.0.known().refused.len() <= KNOWN);
+        let known = refusals.0.known();
+        assert!(known.refused.len() <= KNOWN && known.refused.contains_key(&account));
     }
     assert!(!refusals.are_forgotten(Instant::now()));
     let user = refusals.clone();
@@ -192,6 +208,32 @@ async fn what_is_known_is_bounded_and_forgotten() {
     assert!(!refusals.are_forgotten(later));
     drop(user);
     assert!(refusals.are_forgotten(later));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_does_not_end_the_pauses() {
+    let refusals = Refusals::default();
+    binds(&refusals, &refused(), Duration::from_mins(20)).await;
+    binds(&refusals, &unreachable(), REMEMBERED * 2).await;
+    // It was asked for a moment ago.
+    assert!(!refusals.are_forgotten(Instant::now() + REMEMBERED - PAUSE * 3));
+    assert!(refusals.are_forgotten(Instant::now() + REMEMBERED + PAUSE));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_waits_for_a_place_for_a_bounded_time() {
+    let refusals = Refusals::default();
+    let hangs = || async {
+        time::sleep(Duration::from_mins(1)).await;
+        unreachable()
+    };
+    for other in 0..AT_ONCE {
+        let bind = refusals.answer(digests(&other.to_string()), hangs);
+        let _ = time::timeout(Duration::from_millis(1), bind).await;
+    }
+    let began = Instant::now();
+    assert_eq!(refusals.answer(digests("last"), hangs).await, None);
+    assert!(began.elapsed() <= OTHERS + Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,4 +313,9 @@ async fn a_directory_that_fails_itself_is_asked_again_soon() {
         let count = binds(&Refusals::default(), &found, minute).await;
         assert_eq!(count > 3, again, "{count} {found:?}");
     }
+    let why = bind.judged(String::new(), 48).unwrap_err().to_string();
+    assert!(
+        why.ends_with("refuses the bind as anonymous: result code 48"),
+        "{why}"
+    );
 }
