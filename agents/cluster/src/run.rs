@@ -7,6 +7,7 @@ use futures::StreamExt as _;
 use kit::{
     clusters,
     config::ReservedNetworks,
+    election::Election,
     events::{EventReason, Events},
     placement::ObjectKey,
     retries::{Retries, watch_pauses},
@@ -41,31 +42,36 @@ pub struct Args {
 /// # Errors
 /// Why the process could not start, or what failed.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let mut agent = Agent::start("sip-cluster-agent", env!("CARGO_PKG_VERSION"), &args.agent).await?;
+    let agent = Agent::start("sip-cluster-agent", env!("CARGO_PKG_VERSION"), &args.agent).await?;
     let client = agent.kubernetes().await?;
     let api_server = start::api_server_address().await?;
     let events = Events::new(client.clone(), MANAGER.0);
     // Before it is elected, so that the replica with the former configuration goes on; and after, because hosts may be held since.
-    match checked_namespaces(&agent, &client, &events).await {
-        Some(checked) => checked?,
-        None => return agent.run(None).await,
+    // After a signal, `Agent::run` drains without an election.
+    let checking = check_namespaces(&agent, &client, &events);
+    if let Some(checked) = agent.process.shutdown.run_until_cancelled(checking).await {
+        checked?;
     }
-    let Some(elected) = agent.elected(&client).await else {
-        return agent.run(None).await;
-    };
-    match checked_namespaces(&agent, &client, &events).await {
-        Some(Ok(())) => {}
-        Some(Err(dropped)) => {
-            // Another replica may have the former configuration, and must not wait for the Lease to expire.
-            elected.release().await;
-            return Err(dropped.into());
-        }
-        None => return agent.run(Some(elected)).await,
-    }
+    agent
+        .run(&client, async |agent: &mut Agent, election| {
+            check_namespaces(agent, &client, &events).await?;
+            let reserved = agent.config.reserved_networks().clone().with(api_server);
+            begin(agent, election, client.clone(), &reserved, events).await
+        })
+        .await
+}
+
+/// Starts what the replica that acts runs.
+async fn begin(
+    agent: &mut Agent,
+    election: Election,
+    client: Client,
+    reserved: &ReservedNetworks,
+    events: Events,
+) -> anyhow::Result<()> {
     let inventory = Inventory::default();
     let triggers = Triggers::default();
-    let reserved = agent.config.reserved_networks().clone().with(api_server);
-    let listed = watch(&mut agent, &client, &reserved, &inventory, &triggers);
+    let listed = watch(agent, &client, reserved, &inventory, &triggers);
 
     let reported = agent.process.readiness.gate("inventory");
     let acknowledged = Listed::default();
@@ -79,7 +85,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let answered = Answered::default();
     let report = inventory::report(
         agent.scheduler.clone(),
-        elected.election(),
+        election,
         inventory.clone(),
         answered.clone(),
         listed.clone(),
@@ -97,7 +103,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let host_faults = inventory.host_faults().publish(events.clone(), listed.clone());
     agent.process.tasks.spawn_endless("host faults", host_faults);
 
-    let late_claims = start_late_claims(&mut agent, &client, &triggers);
+    let late_claims = start_late_claims(agent, &client, &triggers);
     agent.process.tasks.spawn_endless(
         "refused hosts",
         reconcile::probe_refused_hosts(client.clone(), inventory.clone(), triggers.clone()),
@@ -109,7 +115,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .tasks
         .spawn_endless("host events", publisher.run(events.clone()));
 
-    let tenant_nodes = poll_tenants(&mut agent, &client, (&inventory, &triggers, &events)).await?;
+    let tenant_nodes = poll_tenants(agent, &client, (&inventory, &triggers, &events)).await?;
     let context = Arc::new(Context {
         late_claims,
         contests: Contests::default(),
@@ -141,7 +147,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         "controller",
         control(context, orphans, shutdown.cancelled_owned()),
     );
-    agent.run(Some(elected)).await
+    Ok(())
 }
 
 /// Watches the policy on consumers, and when releases may be confirmed.
@@ -181,26 +187,18 @@ async fn poll_tenants(
     Ok(nodes)
 }
 
-/// Checks that no namespace with held hosts was dropped from the configuration; each `SIPCluster` that holds some gets an Event. `None`:
-/// the process is to end before.
-async fn checked_namespaces(
-    agent: &Agent,
-    client: &Client,
-    events: &Events,
-) -> Option<Result<(), DroppedNamespace>> {
-    let check = async {
-        let checked = inventory::no_held_hosts_outside(client, agent.config.host_namespaces()).await;
-        if let Err(dropped) = &checked {
-            for cluster in dropped.holders() {
-                let note = format!("the cluster agent does not start: {dropped}");
-                events
-                    .publish(cluster, None, EventReason::HostNamespaceDropped, &note)
-                    .await;
-            }
+/// Checks that no namespace with held hosts was dropped from the configuration; each `SIPCluster` that holds some gets an Event.
+async fn check_namespaces(agent: &Agent, client: &Client, events: &Events) -> Result<(), DroppedNamespace> {
+    let checked = inventory::no_held_hosts_outside(client, agent.config.host_namespaces()).await;
+    if let Err(dropped) = &checked {
+        for cluster in dropped.holders() {
+            let note = format!("the cluster agent does not start: {dropped}");
+            events
+                .publish(cluster, None, EventReason::HostNamespaceDropped, &note)
+                .await;
         }
-        checked
-    };
-    agent.process.shutdown.run_until_cancelled(check).await
+    }
+    checked
 }
 
 /// Starts the watches; the returned are set when each has listed everything.

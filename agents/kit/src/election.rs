@@ -63,7 +63,7 @@ pub struct Election {
     pub transitions: i64,
 }
 
-/// The Lease is held. Keep it by [`Leadership::keep`].
+/// The Lease is held. Whatever acts on it runs in [`Leadership::during`].
 #[derive(Debug)]
 pub struct Leadership {
     candidate: Candidate,
@@ -219,8 +219,23 @@ impl Leadership {
         }
     }
 
+    /// Runs `work` while the Lease is renewed, and releases the Lease when it is done: another replica need not wait. If the Lease is
+    /// lost first, `work` is dropped where it waits, so that it writes nothing any more.
+    ///
+    /// # Errors
+    /// How the Lease was lost.
+    pub async fn during<T>(mut self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        let done = tokio::select! {
+            biased;
+            lost = self.keep() => return Err(lost),
+            done = work => done,
+        };
+        self.release().await;
+        Ok(done)
+    }
+
     /// Renews the Lease until it is lost. When this returns, nobody may act on it any more.
-    pub async fn keep(&mut self) -> Lost {
+    async fn keep(&mut self) -> Lost {
         let retry = retry(self.candidate.length);
         loop {
             sleep_until(self.until.min(Instant::now() + retry)).await;
@@ -286,7 +301,7 @@ impl Leadership {
     }
 
     /// Gives the Lease up: this replica acts no more, and another need not wait. If that fails, it waits.
-    pub async fn release(mut self) {
+    async fn release(mut self) {
         let spec = LeaseSpec {
             holder_identity: None,
             lease_duration_seconds: Some(1),

@@ -10,7 +10,7 @@ use tower::timeout::TimeoutLayer;
 
 use crate::{
     config::{self, SiteConfig},
-    election::{Candidate, Election, ElectionArgs, Leadership},
+    election::{Candidate, Election, ElectionArgs},
     metrics::AgentMetrics,
     scheduler::Scheduler,
 };
@@ -61,25 +61,6 @@ pub struct Agent {
     election: ElectionArgs,
     /// Of the election: open once this replica acts and everything else that makes it ready is registered.
     gate: Gate,
-}
-
-/// This replica acts.
-#[derive(Debug)]
-pub struct Elected {
-    leadership: Leadership,
-}
-
-impl Elected {
-    /// Which election it was.
-    #[must_use]
-    pub fn election(&self) -> Election {
-        self.leadership.election()
-    }
-
-    /// Gives the Lease up, so that another replica acts at once. For a process that ends before it runs.
-    pub async fn release(self) {
-        self.leadership.release().await;
-    }
 }
 
 /// A client of the API server that `KUBECONFIG` names, or the pod's own `ServiceAccount`.
@@ -162,39 +143,39 @@ impl Agent {
         self.election.namespace(client)
     }
 
-    /// Waits until this replica is the one that acts. `None`: the process is to end before.
-    pub async fn elected(&self, client: &Client) -> Option<Elected> {
-        let candidate = Candidate::new(client.clone(), self.name, &self.election);
-        let shutdown = self.process.shutdown.clone();
-        let leadership = shutdown
-            .run_until_cancelled(candidate.elected(&self.gate))
-            .await?;
-        Some(Elected { leadership })
-    }
-
-    /// Runs until a signal comes or a part fails, then drains; ends at once when another replica may act.
+    /// Waits until this replica is the one that acts, has `begin` start what it runs then, runs until a signal comes or a part fails,
+    /// and drains. The Lease is renewed from the election to the end, however long `begin` takes. When it is lost, `begin` and the
+    /// tasks end at once, because another replica may act.
     ///
     /// # Errors
-    /// What failed, or how the Lease was lost.
-    pub async fn run(self, elected: Option<Elected>) -> anyhow::Result<()> {
-        let Self {
-            process,
-            gate,
-            metrics,
-            ..
-        } = self;
-        let Some(Elected { mut leadership }) = elected else {
-            return Ok(process.run().await?);
+    /// Why `begin` failed, what failed after it, or how the Lease was lost.
+    pub async fn run(
+        mut self,
+        client: &Client,
+        begin: impl AsyncFnOnce(&mut Self, Election) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let candidate = Candidate::new(client.clone(), self.name, &self.election);
+        let shutdown = self.process.shutdown.clone();
+        let Some(leadership) = shutdown.run_until_cancelled(candidate.elected(&self.gate)).await else {
+            return Ok(self.process.run().await?);
         };
-        // Everything else that makes it ready is registered by now.
-        gate.ready();
-        metrics.set_leader();
-        let ended = tokio::select! {
-            biased;
-            lost = leadership.keep() => return Err(lost.into()),
-            ended = process.run() => ended,
+        self.metrics.set_leader();
+        let election = leadership.election();
+        let acting = async move {
+            let begun = shutdown.run_until_cancelled(begin(&mut self, election)).await;
+            let begun = begun.transpose();
+            match &begun {
+                // Everything else that makes it ready is registered by now.
+                Ok(Some(())) => self.gate.ready(),
+                // The process is to end before it has begun.
+                Ok(None) => {}
+                // What it has started ends before the Lease is released.
+                Err(_) => shutdown.cancel(),
+            }
+            let ended = self.process.run().await;
+            begun.and(ended.map_err(anyhow::Error::from))
         };
-        leadership.release().await;
-        Ok(ended?)
+        // On the heap, because it holds the whole process and all that `begin` waits for.
+        leadership.during(Box::pin(acting)).await?
     }
 }

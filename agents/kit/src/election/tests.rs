@@ -1,13 +1,19 @@
 use std::{
     convert::Infallible,
+    pin::pin,
     sync::{Arc, Mutex},
 };
 
 use http::{Method, StatusCode};
 use kube::client::Body;
+use runtime::readiness::Readiness;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::*;
+
+/// Of the candidates of these tests.
+const LEASE_SECONDS: u8 = 15;
 
 fn lease(holder: Option<&str>, seconds: Option<i32>) -> Lease {
     Lease {
@@ -103,19 +109,71 @@ fn api_server(lost: usize) -> (Client, Arc<Mutex<Vec<Method>>>) {
     (Client::new(service, "sip-system"), asked)
 }
 
+async fn elected(client: Client, replica: &str) -> Leadership {
+    let args = ElectionArgs {
+        replica: Some(replica.to_owned()),
+        lease_namespace: None,
+        lease_seconds: LEASE_SECONDS,
+    };
+    Candidate::new(client, "agent", &args)
+        .elected(&Readiness::default().gate("lease"))
+        .await
+}
+
 #[tokio::test]
 async fn a_renewal_whose_answer_was_lost_is_made_up_at_once() {
     let (client, asked) = api_server(1);
-    let args = ElectionArgs {
-        replica: Some("me".to_owned()),
-        lease_namespace: None,
-        lease_seconds: 15,
-    };
-    let mut leader = Candidate::new(client, "agent", &args)
-        .elected(&runtime::readiness::Readiness::default().gate("lease"))
-        .await;
+    let mut leader = elected(client, "me").await;
     assert!(leader.renew().await.is_err(), "the answer was lost");
     asked.lock().unwrap().clear();
     assert!(matches!(leader.renew().await, Ok(None)), "it is still held");
     assert_eq!(*asked.lock().unwrap(), [Method::PUT, Method::GET, Method::PUT]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_else_is_elected_while_the_holder_works() {
+    let (client, _) = api_server(0);
+    let first = elected(client.clone(), "first").await;
+    let mut second = pin!(elected(client, "second"));
+    // It ends between two renewals, which are two seconds apart: one under way could make the release fail.
+    let work = timeout(Duration::from_secs(301), second.as_mut());
+    let taken = first.during(work).await.unwrap();
+    assert!(taken.is_err(), "the second is elected while the first works");
+    // Released: the second does not wait until the Lease expires.
+    let second = timeout(Duration::from_secs(3), second).await.unwrap();
+    assert_eq!(second.election().transitions, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_ends_before_another_replica_can_begin() {
+    // No renewal is answered.
+    let (client, _) = api_server(usize::MAX);
+    let leader = elected(client, "me").await;
+    let begun = Instant::now();
+    let mut last = begun;
+    let work = async {
+        for _ in 0..600 {
+            sleep(Duration::from_millis(100)).await;
+            last = Instant::now();
+        }
+    };
+    let ended = leader.during(work).await;
+    assert!(matches!(ended, Err(Lost::Late { lease: _ })), "{ended:?}");
+    assert!(last > begun && last < begun + Duration::from_secs(LEASE_SECONDS.into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_ends_when_another_process_takes_the_lease() {
+    let (client, _) = api_server(0);
+    let former = elected(client.clone(), "pod").await;
+    // The container restarts: the same replica, elected anew.
+    let work = async {
+        elected(client, "pod").await;
+        sleep(Duration::from_mins(1)).await;
+    };
+    let ended = former.during(work).await;
+    assert!(
+        matches!(ended, Err(Lost::Taken { lease: _, holder: _ })),
+        "{ended:?}"
+    );
 }

@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 
+use kube::Client;
+
 use super::{
     controller::{self, Settings},
     definition::Service,
@@ -28,13 +30,23 @@ pub async fn run<S: Service>(
 /// # Errors
 /// What failed.
 pub async fn run_started<S: Service>(
-    mut agent: Agent,
+    agent: Agent,
     build: impl FnOnce(&mut Agent, &mut Watches) -> S,
 ) -> anyhow::Result<()> {
     let client = agent.kubernetes().await?;
-    let Some(elected) = agent.elected(&client).await else {
-        return agent.run(None).await;
-    };
+    agent
+        .run(&client, async |agent: &mut Agent, _election| {
+            start_controller(agent, &client, build);
+            Ok(())
+        })
+        .await
+}
+
+fn start_controller<S: Service>(
+    agent: &mut Agent,
+    client: &Client,
+    build: impl FnOnce(&mut Agent, &mut Watches) -> S,
+) {
     let gate = agent.process.readiness.gate("controller");
     let shutdown = agent.process.shutdown.clone();
     let scheduler = agent.scheduler.clone();
@@ -43,14 +55,13 @@ pub async fn run_started<S: Service>(
         overrides: agent.config.service_overrides().clone(),
         ownerless: agent.config.ownerless_services(),
     };
-    let namespace = agent.namespace(&client);
-    let mut watches = Watches::new(client, namespace, S::IDENTITY, &metrics);
-    let service = build(&mut agent, &mut watches);
+    let namespace = agent.namespace(client);
+    let mut watches = Watches::new(client.clone(), namespace, S::IDENTITY, &metrics);
+    let service = build(agent, &mut watches);
     agent.process.tasks.spawn("controller", async move {
         let ready = || gate.ready();
         let shutdown = shutdown.cancelled_owned();
         controller::run(service, watches, scheduler, settings, metrics, ready, shutdown).await;
         Ok::<_, Infallible>(())
     });
-    agent.run(Some(elected)).await
 }

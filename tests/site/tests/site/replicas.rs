@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
-use sandbox::region::{AGENTS_NAMESPACE, Agent, AgentProcess};
+use sandbox::region::{AGENTS_NAMESPACE, Agent, AgentProcess, Replica, SiteConfig};
 use tokio::time::{sleep, timeout};
 
-use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster, fleet};
+use crate::{
+    faults::{ApiProxy, Call, Fault},
+    fixtures::{Cluster, PATIENCE, Role, Stage, cluster, fleet},
+};
 
 /// Short enough to wait for it, long enough for a busy machine.
 const LEASE: Duration = Duration::from_secs(6);
@@ -18,9 +21,14 @@ fn shop(name: &str) -> Cluster {
         .role(Role::Worker, 1)
 }
 
-async fn replica(stage: &Stage, name: &str) -> AgentProcess {
+fn config(stage: &Stage) -> SiteConfig {
     let mut config = stage.region.site_config(&stage.site);
     config.not_installed.push("loadBalancer".to_owned());
+    config
+}
+
+async fn replica(stage: &Stage, name: &str) -> AgentProcess {
+    let config = config(stage);
     let started = stage
         .region
         .start_replica(&stage.site, Agent::Cluster, &config, name, LEASE);
@@ -29,10 +37,14 @@ async fn replica(stage: &Stage, name: &str) -> AgentProcess {
     replica
 }
 
+async fn lease(stage: &Stage) -> LeaseSpec {
+    let leases: Api<Lease> = Api::namespaced(stage.site.client(), AGENTS_NAMESPACE);
+    leases.get(Agent::Cluster.program()).await.unwrap().spec.unwrap()
+}
+
 /// Who holds the Lease, and at which election.
 async fn holder(stage: &Stage) -> (String, i32) {
-    let leases: Api<Lease> = Api::namespaced(stage.site.client(), AGENTS_NAMESPACE);
-    let spec = leases.get(Agent::Cluster.program()).await.unwrap().spec.unwrap();
+    let spec = lease(stage).await;
     let holder = spec.holder_identity.unwrap_or_default();
     (holder, spec.lease_transitions.unwrap_or_default())
 }
@@ -103,4 +115,40 @@ async fn one_replica_acts_and_another_takes_over() {
     stage.delete(&shop("one")).await;
     stage.gone(&shop("one")).await;
     stage.nothing_was_forbidden();
+}
+
+#[tokio::test]
+async fn a_lease_outlasts_a_slow_check_after_the_election() {
+    let stage = Stage::start("site-a", &[]).await;
+    let proxy = ApiProxy::to(&stage.site).await;
+    // The agent checks host namespaces before its election and after it; the second list takes longer than the Lease.
+    let lists = |call: &Call| call.verb == "list" && call.resource == "sipclusters";
+    let slow = proxy.inject(lists, 1, Fault::HeldBefore);
+    let config = config(&stage);
+    let first = Replica {
+        name: "first",
+        lease: LEASE,
+        api_server: proxy.url(),
+    };
+    let started = stage.region.start_as(&stage.site, Agent::Cluster, &config, first);
+    let mut first = started.await.unwrap();
+    slow.happens().await;
+    let _second = replica(&stage, "second").await;
+    let renewed = async {
+        loop {
+            let spec = lease(&stage).await;
+            let (acquired, renewed) = (spec.acquire_time.unwrap().0, spec.renew_time.unwrap().0);
+            if renewed.duration_since(acquired).unsigned_abs() > LEASE {
+                break;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        renewed = timeout(PATIENCE, renewed) => renewed.expect("renewed during the check"),
+        ended = first.process().ended() => panic!("the agent has ended: {ended:?}"),
+    }
+    slow.open();
+    first.is_ready().await.unwrap();
+    assert_eq!(holder(&stage).await, ("first".to_owned(), 0));
 }
