@@ -1,10 +1,13 @@
-//! An entry that is refused lets nobody in any more whom it no longer names: only lines are removed of what its pods read.
+//! An entry that is refused, or cannot be applied yet, lets nobody in any more whom it does not name: only lines are removed of what its pods read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::{Cluster, JumpHost};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kit::{apply, service::Error};
+use kit::{
+    apply,
+    service::{self, Error},
+};
 use kube::{Api, Client, ResourceExt as _};
 use render::jump_host::{
     authorized_keys::{Authority, AuthorizedKey},
@@ -15,18 +18,16 @@ use render::jump_host::{
 
 use crate::identity::MANAGER;
 
-/// Removes the keys and authorities from the entry's `ConfigMap` that the entry does not name. One that the cluster does not own stays as it
-/// is, and so does everything else of ours.
+/// Removes the keys and authorities from the entry's `ConfigMap` that the entry does not name. One that is not the cluster's stays as it is, and
+/// so does everything else of ours.
 pub(crate) async fn revoke(client: &Client, cluster: &Cluster, entry: &JumpHost) -> Result<(), Error> {
     let instance = instance(cluster, entry);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), cluster.namespace());
     let found = maps.get_opt(instance.name()).await;
-    let found = found.map_err(Error::kubernetes("read the ConfigMap of a refused jump host"))?;
-    let owned = |found: &ConfigMap| {
-        let owners = found.owner_references();
-        owners.iter().any(|owner| owner.uid == cluster.uid())
-    };
-    let Some(found) = found.filter(owned) else {
+    let found = found.map_err(Error::kubernetes(
+        "read the ConfigMap of a jump host that is not applied",
+    ))?;
+    let Some(found) = found.filter(|found| is_of(found, cluster)) else {
         return Ok(());
     };
     let files = found.data.clone().unwrap_or_default();
@@ -43,14 +44,25 @@ pub(crate) async fn revoke(client: &Client, cluster: &Cluster, entry: &JumpHost)
     };
     let applied = apply::apply::<ConfigMap>(client, MANAGER, &map).await;
     applied.map_err(Error::kubernetes(
-        "remove keys from the ConfigMap of a refused jump host",
+        "remove keys from the ConfigMap of a jump host that is not applied",
     ))?;
     tracing::info!(
         namespace = cluster.namespace(),
         name = instance.name(),
-        "removed keys that a refused entry no longer names"
+        "removed keys that the entry of a jump host does not name, though the entry is not applied"
     );
     Ok(())
+}
+
+/// Whether a `ConfigMap` is the cluster's: it owns it, or nobody does and it was made for a cluster of this name, such as a former one that was
+/// deleted with `--cascade=orphan`.
+fn is_of(found: &ConfigMap, cluster: &Cluster) -> bool {
+    let owners = found.owner_references().iter();
+    let mut owners = owners.filter(|owner| owner.kind == "SIPCluster").peekable();
+    if owners.peek().is_some() {
+        return owners.any(|owner| owner.uid == cluster.uid());
+    }
+    service::made_for(found.labels()) == Some(cluster.name())
 }
 
 /// The files without the lines that the entry does not have; `None`: it has all of them.
@@ -90,4 +102,46 @@ fn removed(
         return None;
     }
     Some(staying.iter().flat_map(|line| [*line, "\n"]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{SIPCluster, labels};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn only_a_config_map_of_the_clusters_name_is_revoked() {
+        let object: SIPCluster = serde_json::from_value(json!({
+            "metadata": {"namespace": "tenant", "name": "shop", "uid": "now"}, "spec": {},
+        }))
+        .unwrap();
+        let cluster = Cluster::parse(&object).unwrap();
+        let made_for =
+            |cluster: &str| json!({(labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): cluster});
+        let owner =
+            |kind: &str, uid: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "shop", "uid": uid}]);
+        for (on_object, owners, expected) in [
+            (made_for("shop"), owner("SIPCluster", "now"), true),
+            // Of an earlier build.
+            (Value::Null, owner("SIPCluster", "now"), true),
+            // A former cluster of the name has left it.
+            (made_for("shop"), Value::Null, true),
+            (made_for("shop"), owner("Job", "j"), true),
+            (made_for("shop"), owner("SIPCluster", "before"), false),
+            (made_for("bank"), Value::Null, false),
+            // The Airship SIP operator may have made it.
+            (
+                json!({(labels::PART_OF): labels::PART_OF_SIP}),
+                Value::Null,
+                false,
+            ),
+            (Value::Null, Value::Null, false),
+        ] {
+            let metadata = json!({"name": "jumphost-shop", "labels": on_object, "ownerReferences": owners});
+            let found: ConfigMap = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+            assert_eq!(is_of(&found, &cluster), expected, "{metadata}");
+        }
+    }
 }

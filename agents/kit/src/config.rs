@@ -110,8 +110,8 @@ struct File {
     tenant_drain_seconds: Option<u64>,
     /// For how long load balancers, jump hosts and identity providers are kept that a `SIPCluster` that is gone has left without an owner
     /// (`kubectl delete --cascade=orphan` while the agent does not run, or a backup that was restored in part). Then their agents delete them, and
-    /// log both. A restart of the agent begins the time anew. In a namespace without any `SIPCluster`, only what still has a Service is found.
-    /// From 1 to 86400, default 600.
+    /// log both. A `SIPCluster` that is made again takes them over, but not if its spec is invalid. A restart of the agent begins the time anew. In a
+    /// namespace without any `SIPCluster`, only what still has a Service is found. From 1 to 86400, default 600.
     ownerless_services_seconds: Option<u64>,
     #[serde(default)]
     identity_providers: IdentityProvidersSection,

@@ -95,7 +95,8 @@ pub trait Service: Send + Sync + 'static {
         std::future::ready(Drain::unchanged(observed.drained()))
     }
 
-    /// An entry is refused, so what runs of it stays as it is. Takes away the rights that the entry no longer gives, and gives none.
+    /// An entry is refused, or cannot be applied yet, so what runs of it stays as it is, also where a former cluster of the same name has left it.
+    /// Takes away the rights that the entry does not give, and gives none.
     ///
     /// # Errors
     /// When that could not be done; it is tried again in the next pass.

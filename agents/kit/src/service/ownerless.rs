@@ -1,5 +1,6 @@
 //! Deletes instances of `SIPCluster`s that are gone and do not own them any more, so that the garbage collector leaves them: one was deleted
-//! with `--cascade=orphan` while this agent did not run, or a backup was restored without it.
+//! with `--cascade=orphan` while this agent did not run, or a backup was restored without it. A `SIPCluster` that is made again with a spec that
+//! is refused changes nothing of that: nobody knows what of the instance it would keep, such as keys that log in to a jump host.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::SIPCluster;
+use api::{Cluster, SIPCluster, TolerantCluster};
 use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, ResourceExt as _, runtime::reflector::ObjectRef};
 use tokio::{sync::watch, time};
@@ -59,7 +60,7 @@ impl Found {
                     name,
                     cluster,
                     seconds,
-                    "a deleted SIPCluster has left this; it is deleted after that time, unless the SIPCluster is made again"
+                    "a deleted SIPCluster has left this; it is deleted after that time, unless the SIPCluster is made again with a valid spec"
                 );
                 now + lasting
             });
@@ -117,10 +118,13 @@ pub(super) async fn delete_all(
         time::sleep(PAUSE.min(lasting)).await;
         let services = site.stores.services.state();
         let clusters = &site.stores.clusters;
-        let is_gone = |cluster: &ObjectRef<SIPCluster>| clusters.get(cluster).is_none();
+        let may_take_over = |cluster: &ObjectRef<SIPCluster>, instance: &str| {
+            let cluster = clusters.get(cluster);
+            cluster.is_some_and(|cluster| may_take_over(&cluster, instance))
+        };
         let services = services.iter().map(AsRef::as_ref);
         let others = site.stores.without_owner(site.identity);
-        let ownerless = ownerless(services, others, site.identity, is_gone);
+        let ownerless = ownerless(services, others, site.identity, may_take_over);
         let mut refused = BTreeSet::new();
         for instance in found.due(&ownerless, Instant::now(), lasting) {
             let Instance {
@@ -159,16 +163,16 @@ pub(super) async fn delete_all(
     }
 }
 
-/// Instances of this agent without an owner, whose cluster is gone. `others`: those of which the watches in namespaces with clusters show other
-/// objects than a Service; somebody may have deleted that.
+/// Instances of this agent without an owner, which no cluster may take over. `others`: those of which the watches in namespaces with clusters
+/// show other objects than a Service; somebody may have deleted that.
 fn ownerless<'a>(
     services: impl Iterator<Item = &'a Service>,
     others: BTreeSet<(String, String, String)>,
     identity: &Identity,
-    is_gone: impl Fn(&ObjectRef<SIPCluster>) -> bool,
+    may_take_over: impl Fn(&ObjectRef<SIPCluster>, &str) -> bool,
 ) -> BTreeSet<Instance> {
     let is_left = |namespace: &str, name: &str, cluster: &str| {
-        identity.owns(name) && is_gone(&ObjectRef::new(cluster).within(namespace))
+        identity.owns(name) && !may_take_over(&ObjectRef::new(cluster).within(namespace), name)
     };
     let instance = |service: &Service| {
         let (namespace, name) = (service.namespace()?, service.name_any());
@@ -201,16 +205,27 @@ fn ownerless<'a>(
     found
 }
 
-/// Returns whether anything was deleted: a cluster of that name may exist by now, which the watch has not shown.
+/// Whether this cluster, of the name that an instance without an owner was made for, may take the instance over: its pass adopts it, revokes
+/// what its spec does not grant, or deletes it. If the spec is refused, only what the cluster has applied itself or what may serve its hosts stays.
+fn may_take_over(cluster: &SIPCluster, instance: &str) -> bool {
+    let status = cluster.status.as_ref();
+    let mut applied = status.into_iter().flat_map(|status| &status.applied);
+    let held = status.and_then(|status| status.placement.as_ref());
+    applied.any(|applied| applied.service == instance)
+        || held.is_some_and(|held| !held.members.is_empty())
+        || Cluster::parse(cluster).is_ok()
+}
+
+/// Returns whether anything was deleted: a cluster that may take it over may exist by now, which the watch has not shown.
 async fn delete(site: &Site, instance: &Instance) -> Result<bool, Failure> {
     let mut deleted = false;
-    if exists(site, instance).await? {
+    if has_cluster(site, instance).await? {
         return Ok(deleted);
     }
     let mut refused = None;
     for Children { kind, suffix } in site.identity.children {
         // What it holds is not made again alike.
-        if *kind == Kind::Secret && exists(site, instance).await? {
+        if *kind == Kind::Secret && has_cluster(site, instance).await? {
             return Ok(deleted);
         }
         match delete_unowned(site, instance, *kind, suffix).await {
@@ -224,7 +239,7 @@ async fn delete(site: &Site, instance: &Instance) -> Result<bool, Failure> {
     if let Some(refused) = refused {
         return Err(refused);
     }
-    if exists(site, instance).await? {
+    if has_cluster(site, instance).await? {
         return Ok(deleted);
     }
     if delete_unowned(site, instance, Kind::Service, "").await? {
@@ -234,11 +249,12 @@ async fn delete(site: &Site, instance: &Instance) -> Result<bool, Failure> {
     Ok(deleted)
 }
 
-/// Whether the cluster of an instance exists, by the API server.
-async fn exists(site: &Site, instance: &Instance) -> Result<bool, Failure> {
-    let clusters = Api::<SIPCluster>::namespaced(site.client.clone(), &instance.namespace);
-    let found = clusters.get_metadata_opt(&instance.cluster).await;
-    found.map(|found| found.is_some()).map_err(Failure::reading)
+/// Whether the API server has a cluster that may take an instance over.
+async fn has_cluster(site: &Site, instance: &Instance) -> Result<bool, Failure> {
+    let clusters = Api::<TolerantCluster>::namespaced(site.client.clone(), &instance.namespace);
+    let found = clusters.get_opt(&instance.cluster).await;
+    let found = found.map_err(Failure::reading)?;
+    Ok(found.is_some_and(|found| may_take_over(&found.into_inner(), &instance.name)))
 }
 
 /// Deletes one object of an instance if it still has no owner and was made for the cluster. A cluster of that name may be made meanwhile, and
@@ -275,147 +291,4 @@ fn is_unowned(found: &ObjectMeta, cluster: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use api::labels;
-    use serde_json::{Value, json};
-
-    use super::{super::identity::BALANCERS, *};
-
-    fn service(name: &str, labels: &Value, owners: &Value) -> Service {
-        let mut labels = labels.clone();
-        labels[labels::INSTANCE] = json!(name);
-        let metadata =
-            json!({"namespace": "tenant", "name": name, "labels": labels, "ownerReferences": owners});
-        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
-    }
-
-    #[test]
-    fn only_what_was_made_for_a_cluster_that_is_gone_is_found() {
-        let of = |cluster: &str| json!({"app.kubernetes.io/part-of": "sip", "sip.airshipit.org/cluster-name": cluster});
-        let owner = json!([{"apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "name": "gone", "uid": "u"}]);
-        let services = [
-            service("loadbalancer-worker-gone-a", &of("gone"), &Value::Null),
-            service("loadbalancer-worker-shop", &of("shop"), &Value::Null),
-            // The garbage collector deletes it.
-            service("loadbalancer-worker-gone-b", &of("gone"), &owner),
-            // Another agent's, and one that the Airship SIP operator may have made.
-            service("jumphost-gone", &of("gone"), &Value::Null),
-            service(
-                "loadbalancer-worker-gone",
-                &json!({"app.kubernetes.io/part-of": "sip"}),
-                &Value::Null,
-            ),
-        ];
-        let is_gone = |cluster: &ObjectRef<SIPCluster>| cluster.name != "shop";
-        let other = |name: &str, cluster: &str| ("tenant".to_owned(), name.to_owned(), cluster.to_owned());
-        let others = [
-            other("loadbalancer-worker-gone-a", "gone"),
-            // Somebody has deleted its Service.
-            other("loadbalancer-worker-gone-d", "gone"),
-            other("loadbalancer-worker-shop-b", "shop"),
-            other("jumphost-gone-b", "gone"),
-        ];
-        let mut ending = service("loadbalancer-worker-gone-c", &of("gone"), &Value::Null);
-        ending.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        // Somebody has copied the labels.
-        let mut copied = service("loadbalancer-worker-gone-e", &of("gone"), &Value::Null);
-        copied.metadata.name = Some("loadbalancer-worker-gone-stats".to_owned());
-        let services = services.iter().chain([&ending, &copied]);
-        let found = ownerless(services, others.into(), BALANCERS, is_gone);
-        let names: Vec<_> = found.iter().map(|instance| &*instance.name).collect();
-        assert_eq!(
-            names,
-            ["loadbalancer-worker-gone-a", "loadbalancer-worker-gone-d"]
-        );
-    }
-
-    #[test]
-    fn a_namespace_with_many_delays_no_other() {
-        let of = |namespace: &str, number: usize| Instance {
-            namespace: namespace.to_owned(),
-            name: format!("{number:04}"),
-            cluster: "gone".to_owned(),
-            uid: None,
-        };
-        let mut all: BTreeSet<Instance> = (0..100).map(|number| of("a", number)).collect();
-        all.insert(of("b", 0));
-        let (begun, lasting) = (Instant::now(), Duration::from_mins(20));
-        let mut found = Found::default();
-        assert_eq!(found.due(&all, begun, lasting), []);
-        let mut seen = BTreeSet::new();
-        for tick in 0..13 {
-            let due = found.due(&all, begun + lasting + PAUSE * tick, lasting);
-            assert!(due.len() <= IN_TURN + 1);
-            assert_eq!(due.contains(&of("b", 0)), tick == 0 || tick == 10, "{tick}");
-            seen.extend(due);
-        }
-        // None is tried again before each was tried.
-        assert_eq!(seen.len(), 101);
-    }
-
-    #[test]
-    fn only_a_refused_read_ends_the_turn_of_a_namespace() {
-        let failed = |code| {
-            let status = kube::core::Status::failure("no", "no").with_code(code);
-            kube::Error::Api(status.boxed())
-        };
-        assert!(Failure::reading(failed(403)).has_no_rights);
-        for failure in [Failure::reading(failed(500)), Failure::deleting(failed(403))] {
-            assert!(!failure.has_no_rights, "{}", failure.error);
-        }
-    }
-
-    #[test]
-    fn only_what_stays_so_long_enough_is_due() {
-        let of = |name: &str, uid: &str| Instance {
-            namespace: "tenant".to_owned(),
-            name: name.to_owned(),
-            cluster: "gone".to_owned(),
-            uid: Some(uid.to_owned()),
-        };
-        let instance = |name: &str| of(name, "u");
-        let (both, one) = ([instance("a"), instance("b")].into(), [instance("a")].into());
-        let (begun, lasting) = (Instant::now(), Duration::from_mins(20));
-        let mut found = Found::default();
-        assert_eq!(found.due(&both, begun, lasting), []);
-        assert_eq!(found.due(&one, begun + lasting / 2, lasting), []);
-        // The other one was owned meanwhile.
-        let at = begun + lasting;
-        assert_eq!(found.due(&both, at, lasting), [instance("a")]);
-        // Its deletion has failed.
-        assert_eq!(found.due(&both, at + RETRY / 2, lasting), []);
-        assert_eq!(found.due(&both, at + RETRY, lasting), [instance("a")]);
-        assert_eq!(
-            found.due(&both, at + lasting, lasting),
-            [instance("a"), instance("b")]
-        );
-        // Another one of that name was restored.
-        let restored = [of("a", "v")].into();
-        assert_eq!(found.due(&restored, at + lasting * 2, lasting), []);
-        assert_eq!(found.due(&restored, at + lasting * 3, lasting), [of("a", "v")]);
-    }
-
-    #[test]
-    fn only_what_was_made_for_the_cluster_is_deleted() {
-        let found = |labels: Value, owner: Option<&str>| -> ObjectMeta {
-            let owner =
-                owner.map(|kind| json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u"}]));
-            serde_json::from_value(json!({"name": "lb", "labels": labels, "ownerReferences": owner})).unwrap()
-        };
-        let ours = || json!({(labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): "shop"});
-        assert!(is_unowned(&found(ours(), None), "shop"));
-        assert!(is_unowned(&found(ours(), Some("Job")), "shop"));
-        for other in [
-            found(ours(), Some("SIPCluster")),
-            found(json!(null), None),
-            found(json!({(labels::CLUSTER_NAME): "shop"}), None),
-            found(json!({(labels::PART_OF): labels::PART_OF_SIP}), None),
-            found(
-                json!({(labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): "bank"}),
-                None,
-            ),
-        ] {
-            assert!(!is_unowned(&other, "shop"), "{other:?}");
-        }
-    }
-}
+mod tests;

@@ -23,7 +23,7 @@ use super::{
     pruning::Pruned,
     report, revocation, status,
     tenant_watches::Access,
-    without_scheduler::{keep, members_or_last, report_dropped, restrict, staying},
+    without_scheduler::{keep, members_or_last, report_dropped, restrict, revoke_existing, staying},
 };
 use crate::{conditions::REMOVED, metrics};
 
@@ -188,6 +188,7 @@ async fn serve<S: Service>(
     let (staying, replaced) = staying::<S>(observed, entries);
     let mut pruned = Pruned::delete_others(context, observed, &staying).await;
     let Some(held) = observed.placement() else {
+        let is_revoked = revoke_existing(context, observed, cluster, entries).await;
         // A new cluster is mostly placed at once; that it waits is reported once its own agent has reported why.
         if is_decided(observed.object()) {
             write(
@@ -197,7 +198,10 @@ async fn serve<S: Service>(
             )
             .await?;
         }
-        return pruned.end(Pass::requeue(None));
+        return pruned.end(Pass {
+            requeue: None,
+            refused: !is_revoked,
+        });
     };
     let members = match members_or_last(context, observed, held, cluster, entries).await {
         Ok(Some(members)) => members,

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::{
     context::Context,
     definition::{Scope, Service},
-    desired::{names, replaced},
+    desired::{name, names, replaced},
     endpoints,
     error::{Error, Errors},
     instances,
@@ -55,7 +55,8 @@ pub(super) async fn members_or_last<S: Service>(
     }
 }
 
-/// Applies the instances with the members of the scheduler's last answer. Nothing is reported: no host waits for it.
+/// Applies the instances with the members of the scheduler's last answer; if this process has none, only takes away what the spec does not give.
+/// Nothing is reported: no host waits for it.
 async fn apply_with_last_members<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
@@ -64,6 +65,8 @@ async fn apply_with_last_members<S: Service>(
     entries: &[S::Entry],
 ) -> Result<(), Error> {
     let Some(members) = context.last_members.still_held(observed.object(), held) else {
+        // The pass is repeated in any case.
+        let _revoked = revoke_existing(context, observed, cluster, entries).await;
         return Ok(());
     };
     let scope = Scope {
@@ -86,6 +89,24 @@ async fn apply_with_last_members<S: Service>(
         instances::run(context, observed, exposed, &mut errors).await;
     }
     errors.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Takes away what the spec does not give from instances that exist though nothing can be applied, as a former cluster of this name may have left
+/// them (`kubectl delete --cascade=orphan`): nobody else does. Returns whether everything was taken away.
+pub(super) async fn revoke_existing<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    cluster: &Cluster,
+    entries: &[S::Entry],
+) -> bool {
+    if !S::APPLIES_WITHOUT_SCHEDULER {
+        return true;
+    }
+    let existing: Vec<&S::Entry> = entries
+        .iter()
+        .filter(|entry| observed.names().contains(name::<S>(entry)))
+        .collect();
+    revocation::revoke(context, (observed, cluster), existing.into_iter()).await
 }
 
 /// The instances that stay until the scheduler gives the members of new ones: those that the spec names, and those of which a new one takes

@@ -3,6 +3,7 @@
 
 mod keys;
 mod objects;
+mod orphaned;
 mod power_ca;
 mod restarted;
 mod revoked;

@@ -16,13 +16,14 @@ use crate::fixtures::{Cluster, PATIENCE, Stage, host};
 /// Within this time a key that was removed is gone.
 const REMOVED: Duration = Duration::from_secs(10);
 
-/// A site with a jump-host agent and two hosts.
-async fn site(scenario: &str) -> Stage {
+/// A site with a jump-host agent and two hosts. `ownerless`: for how many seconds jump hosts are kept that a deleted cluster has left.
+pub(super) async fn site(scenario: &str, ownerless: Option<u64>) -> Stage {
     let mut stage = Stage::start(scenario, &[]).await;
     for agent in [Agent::Cluster, Agent::JumpHost] {
         stage
             .start_agent_where(agent, |config| {
                 config.not_installed = vec!["loadBalancer".to_owned(), "auth".to_owned()];
+                config.ownerless_services_seconds = ownerless;
             })
             .await;
     }
@@ -58,7 +59,7 @@ async fn admit_only_ben(stage: &Stage, scenario: &str, shop: &Cluster, entry: Va
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_key_is_gone_also_without_scheduler() {
-    let mut stage = site("jump-away").await;
+    let mut stage = site("jump-away", None).await;
     let shop = with_jump_host("jump-away", &json!({"sshAuthorizedKeys": [KEY, BEN]}));
     stage.create(&shop).await;
     stage.ready(&shop).await;
@@ -74,6 +75,25 @@ async fn a_removed_key_is_gone_also_without_scheduler() {
     assert_eq!(after["ssh_config"], before["ssh_config"], "the members stay");
     assert_eq!(after["sshd_config"], before["sshd_config"], "and what they reach");
 
+    // After a restart the agent does not know the members any more.
+    stage.agent(Agent::JumpHost).restart().await.unwrap();
+    let without_anybody = json!({"image": "jump-host:1", "nodeInterfaceId": NETWORK});
+    stage
+        .edit(&shop, json!({"services": {"jumpHost": [without_anybody]}}))
+        .await;
+    wait::until(
+        api::<ConfigMap>(&stage, "jump-away"),
+        NAME,
+        "ConfigMap to lack every key",
+        PATIENCE,
+        |map: &ConfigMap| {
+            let files = map.data.as_ref();
+            files.is_some_and(|files| files["authorized_keys"].is_empty())
+        },
+    )
+    .await
+    .unwrap();
+
     stage.region_mut().scheduler().restart().await.unwrap();
     stage.ready(&shop).await;
 }
@@ -81,7 +101,7 @@ async fn a_removed_key_is_gone_also_without_scheduler() {
 /// Such a spec gives nothing before the scheduler has accepted its size.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_spec_takes_keys_away_without_scheduler() {
-    let mut stage = site("jump-large").await;
+    let mut stage = site("jump-large", None).await;
     let entry = |port: u16, keys: &[&str]| {
         json!({
             "image": "jump-host:1", "nodeInterfaceId": NETWORK, "nodePort": port, "sshAuthorizedKeys": keys,

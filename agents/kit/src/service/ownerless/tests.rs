@@ -1,0 +1,176 @@
+use api::labels;
+use serde_json::{Value, json};
+
+use super::{super::identity::BALANCERS, *};
+
+fn service(name: &str, labels: &Value, owners: &Value) -> Service {
+    let mut labels = labels.clone();
+    labels[labels::INSTANCE] = json!(name);
+    let metadata = json!({"namespace": "tenant", "name": name, "labels": labels, "ownerReferences": owners});
+    serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+}
+
+#[test]
+fn only_what_was_made_for_a_cluster_that_is_gone_is_found() {
+    let of = |cluster: &str| json!({"app.kubernetes.io/part-of": "sip", "sip.airshipit.org/cluster-name": cluster});
+    let owner =
+        json!([{"apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "name": "gone", "uid": "u"}]);
+    let services = [
+        service("loadbalancer-worker-gone-a", &of("gone"), &Value::Null),
+        service("loadbalancer-worker-shop", &of("shop"), &Value::Null),
+        // The garbage collector deletes it.
+        service("loadbalancer-worker-gone-b", &of("gone"), &owner),
+        // Another agent's, and one that the Airship SIP operator may have made.
+        service("jumphost-gone", &of("gone"), &Value::Null),
+        service(
+            "loadbalancer-worker-gone",
+            &json!({"app.kubernetes.io/part-of": "sip"}),
+            &Value::Null,
+        ),
+    ];
+    let may_take_over = |cluster: &ObjectRef<SIPCluster>, _: &str| cluster.name == "shop";
+    let other = |name: &str, cluster: &str| ("tenant".to_owned(), name.to_owned(), cluster.to_owned());
+    let others = [
+        other("loadbalancer-worker-gone-a", "gone"),
+        // Somebody has deleted its Service.
+        other("loadbalancer-worker-gone-d", "gone"),
+        other("loadbalancer-worker-shop-b", "shop"),
+        other("jumphost-gone-b", "gone"),
+    ];
+    let mut ending = service("loadbalancer-worker-gone-c", &of("gone"), &Value::Null);
+    ending.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    // Somebody has copied the labels.
+    let mut copied = service("loadbalancer-worker-gone-e", &of("gone"), &Value::Null);
+    copied.metadata.name = Some("loadbalancer-worker-gone-stats".to_owned());
+    let services = services.iter().chain([&ending, &copied]);
+    let found = ownerless(services, others.into(), BALANCERS, may_take_over);
+    let names: Vec<_> = found.iter().map(|instance| &*instance.name).collect();
+    assert_eq!(
+        names,
+        ["loadbalancer-worker-gone-a", "loadbalancer-worker-gone-d"]
+    );
+}
+
+#[test]
+fn a_refused_cluster_keeps_nothing_of_a_former_one() {
+    let cluster = |active: i64, status: &Value| -> SIPCluster {
+        let workers = json!({"labelSelector": {}, "count": {"active": active}});
+        let object = json!({
+            "metadata": {"namespace": "tenant", "name": "shop", "uid": "u"},
+            "spec": {"nodes": {"Worker": workers}}, "status": status,
+        });
+        serde_json::from_value(object).unwrap()
+    };
+    let applied = |instance: &str| {
+        let applied = json!({"service": instance, "epoch": 1, "revision": 1, "generation": 1});
+        json!({ "applied": [applied] })
+    };
+    let holds = |members: &Value| {
+        let placement = json!({"epoch": 1, "revision": 7, "generation": 1, "members": members});
+        json!({ "placement": placement })
+    };
+    let member = json!([{
+        "namespace": "hosts", "name": "a", "uid": "u", "role": "Worker", "state": "Bound", "revision": 7,
+    }]);
+    for (active, status, expected) in [
+        (1, Value::Null, true),
+        (-1, Value::Null, false),
+        (-1, applied("jumphost-shop-1"), false),
+        (-1, holds(&json!([])), false),
+        // The owner was removed from what it runs.
+        (-1, applied("jumphost-shop"), true),
+        (-1, holds(&member), true),
+    ] {
+        let takes_over = may_take_over(&cluster(active, &status), "jumphost-shop");
+        assert_eq!(takes_over, expected, "{active} {status}");
+    }
+}
+
+#[test]
+fn a_namespace_with_many_delays_no_other() {
+    let of = |namespace: &str, number: usize| Instance {
+        namespace: namespace.to_owned(),
+        name: format!("{number:04}"),
+        cluster: "gone".to_owned(),
+        uid: None,
+    };
+    let mut all: BTreeSet<Instance> = (0..100).map(|number| of("a", number)).collect();
+    all.insert(of("b", 0));
+    let (begun, lasting) = (Instant::now(), Duration::from_mins(20));
+    let mut found = Found::default();
+    assert_eq!(found.due(&all, begun, lasting), []);
+    let mut seen = BTreeSet::new();
+    for tick in 0..13 {
+        let due = found.due(&all, begun + lasting + PAUSE * tick, lasting);
+        assert!(due.len() <= IN_TURN + 1);
+        assert_eq!(due.contains(&of("b", 0)), tick == 0 || tick == 10, "{tick}");
+        seen.extend(due);
+    }
+    // None is tried again before each was tried.
+    assert_eq!(seen.len(), 101);
+}
+
+#[test]
+fn only_a_refused_read_ends_the_turn_of_a_namespace() {
+    let failed = |code| {
+        let status = kube::core::Status::failure("no", "no").with_code(code);
+        kube::Error::Api(status.boxed())
+    };
+    assert!(Failure::reading(failed(403)).has_no_rights);
+    for failure in [Failure::reading(failed(500)), Failure::deleting(failed(403))] {
+        assert!(!failure.has_no_rights, "{}", failure.error);
+    }
+}
+
+#[test]
+fn only_what_stays_so_long_enough_is_due() {
+    let of = |name: &str, uid: &str| Instance {
+        namespace: "tenant".to_owned(),
+        name: name.to_owned(),
+        cluster: "gone".to_owned(),
+        uid: Some(uid.to_owned()),
+    };
+    let instance = |name: &str| of(name, "u");
+    let (both, one) = ([instance("a"), instance("b")].into(), [instance("a")].into());
+    let (begun, lasting) = (Instant::now(), Duration::from_mins(20));
+    let mut found = Found::default();
+    assert_eq!(found.due(&both, begun, lasting), []);
+    assert_eq!(found.due(&one, begun + lasting / 2, lasting), []);
+    // The other one was owned meanwhile.
+    let at = begun + lasting;
+    assert_eq!(found.due(&both, at, lasting), [instance("a")]);
+    // Its deletion has failed.
+    assert_eq!(found.due(&both, at + RETRY / 2, lasting), []);
+    assert_eq!(found.due(&both, at + RETRY, lasting), [instance("a")]);
+    assert_eq!(
+        found.due(&both, at + lasting, lasting),
+        [instance("a"), instance("b")]
+    );
+    // Another one of that name was restored.
+    let restored = [of("a", "v")].into();
+    assert_eq!(found.due(&restored, at + lasting * 2, lasting), []);
+    assert_eq!(found.due(&restored, at + lasting * 3, lasting), [of("a", "v")]);
+}
+
+#[test]
+fn only_what_was_made_for_the_cluster_is_deleted() {
+    let found = |labels: Value, owner: Option<&str>| -> ObjectMeta {
+        let owner = owner.map(|kind| json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u"}]));
+        serde_json::from_value(json!({"name": "lb", "labels": labels, "ownerReferences": owner})).unwrap()
+    };
+    let ours = || json!({(labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): "shop"});
+    assert!(is_unowned(&found(ours(), None), "shop"));
+    assert!(is_unowned(&found(ours(), Some("Job")), "shop"));
+    for other in [
+        found(ours(), Some("SIPCluster")),
+        found(json!(null), None),
+        found(json!({(labels::CLUSTER_NAME): "shop"}), None),
+        found(json!({(labels::PART_OF): labels::PART_OF_SIP}), None),
+        found(
+            json!({(labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): "bank"}),
+            None,
+        ),
+    ] {
+        assert!(!is_unowned(&other, "shop"), "{other:?}");
+    }
+}
