@@ -134,6 +134,7 @@ async fn begin(
         reconciles: agent.metrics.clone(),
         events,
         host_events,
+        host_namespaces: agent.config.host_namespaces().clone(),
         not_installed: agent.config.not_installed().clone(),
     });
     let orphans = Orphans::default();

@@ -89,7 +89,8 @@ struct File {
     trust_domain: String,
     scheduler: SchedulerSection,
     /// Namespaces with `BareMetalHost`s and the Secrets of their networkData. Each needs the component `deploy/agents/host-namespace`, in a
-    /// kustomization with its `namespace:`, such as `deploy/examples/one-site/hosts`.
+    /// kustomization with its `namespace:`, such as `deploy/examples/one-site/hosts`. The cluster agent does not start without a namespace in which
+    /// `SIPCluster`s hold hosts ([until their loss is confirmed](reconciliation.md#namespaces-that-leave-the-configuration)).
     host_namespaces: BTreeSet<String>,
     /// Services that no agent of this site provides; `loadBalancer` means the sections `loadBalancerControlPlane` and `loadBalancerWorker` of
     /// `spec.services`. A `SIPCluster` with one of them becomes `Ready` without it, and the

@@ -44,11 +44,11 @@ const READY: &[Meaning] = &[
     ),
     no(
         Reason::UnableToApplyLabels,
-        "`HostsLabeled` is `Blocked` or `Refused`: a host cannot be labelled or unlabelled, or another cluster uses it; the message names the host and the cause.",
+        "`HostsLabeled` is `Blocked` or `Refused`: a host cannot be labelled, unlabelled or confirmed as gone, or another cluster uses it; the message names the host and the cause.",
     ),
     no(
         Reason::UnableToDecommission,
-        "The cluster is being deleted, and a host has labels or a consumer of another cluster, has the revision of a newer release (annotation `sip.airshipit.org/placement-revision`), or cannot be written.",
+        "The cluster is being deleted, and a host has labels or a consumer of another cluster, has the revision of a newer release (annotation `sip.airshipit.org/placement-revision`), cannot be written, or cannot be confirmed as gone.",
     ),
 ];
 
@@ -84,7 +84,7 @@ const HOSTS_LABELED: &[Meaning] = &[
     ),
     no(
         Reason::Refused,
-        "The API server refuses to write a host that has the labels, or had them. (A host that never had them does not make it `False`; the message names it.)",
+        "The API server refuses to write a host that has the labels, or had them, or it is not confirmed that the host of a member that leaves is gone; the message has the cause. (A host that never had the labels does not make it `False`; the message names it.)",
     ),
 ];
 

@@ -6,25 +6,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::{BareMetalHost, SIPCluster};
+use backon::ExponentialBackoff;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kit::{apply, clusters as site_clusters, placement::ObjectKey, scheduler::pauses};
-use kube::{Api, Client, Resource as _, api::ListParams};
+use kit::{
+    apply, clusters as site_clusters,
+    placement::{HostId, ObjectKey},
+    scheduler::pauses,
+};
+use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
+
+use super::presence::{Loss, Presence};
 
 /// Hosts that an error names.
 const NAMED: usize = 5;
 
 /// A namespace that must stay in the configuration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error(
-    "hostNamespaces: {namespace} is not listed, and SIPClusters hold hosts there: {held}{why}; list it again, or release \
-    these hosts first (delete the SIPClusters, or request that the hosts be replaced)"
-)]
+#[error("hostNamespaces: {namespace} is not listed, and SIPClusters hold hosts there: {held}; {remedy}")]
 pub struct DroppedNamespace {
     namespace: String,
     /// Hosts and their holders, the first few.
     held: String,
-    /// Why it is not known whether they exist, where it is not.
-    why: String,
+    /// What would help, and why it is not known whether the hosts exist, where it is not.
+    remedy: String,
     holders: Vec<ObjectReference>,
 }
 
@@ -39,49 +43,23 @@ impl DroppedNamespace {
 /// A host that a status gives to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
-    host: String,
-    uid: String,
+    host: HostId,
     by: ObjectKey,
 }
 
-/// Checks that every namespace with hosts that exist and that a `SIPCluster` holds is among `configured`. An API server that does
-/// not answer is asked again.
+/// Checks that `configured` has every namespace with hosts that a `SIPCluster` holds and whose loss the API server does not confirm. An API
+/// server that does not answer is asked again.
 ///
 /// # Errors
-/// The first namespace that is missing; a namespace whose hosts cannot be listed counts as one with hosts.
+/// The first namespace that is missing; a namespace whose hosts cannot be listed counts as one that has them.
 pub async fn no_held_hosts_outside(
     client: &Client,
     configured: &BTreeSet<String>,
 ) -> Result<(), DroppedNamespace> {
     let clusters = clusters(client).await;
     for (namespace, held) in outside(&clusters, configured) {
-        let hosts = Api::<BareMetalHost>::namespaced(client.clone(), &namespace);
-        let (existing, why) = match hosts.list_metadata(&ListParams::default()).await {
-            Ok(found) => {
-                let uids: BTreeSet<String> = found.iter().filter_map(kube::ResourceExt::uid).collect();
-                let existing = held.into_iter().filter(|held| uids.contains(&held.uid));
-                (existing.collect(), String::new())
-            }
-            Err(error) => {
-                let why = format!("; whether they exist is not known: {}", apply::reason(&error));
-                (held, why)
-            }
-        };
-        if !existing.is_empty() {
-            return Err(DroppedNamespace {
-                held: in_words(&namespace, &existing),
-                holders: clusters
-                    .iter()
-                    .filter(|cluster| {
-                        let key = ObjectKey::for_object(*cluster);
-                        existing.iter().any(|held| held.by == key)
-                    })
-                    .map(|cluster| cluster.object_ref(&()))
-                    .collect(),
-                namespace,
-                why,
-            });
-        }
+        let found = hosts(client, &namespace).await;
+        all_lost(&clusters, &namespace, &held, &found)?;
     }
     Ok(())
 }
@@ -92,13 +70,39 @@ async fn clusters(client: &Client) -> Vec<SIPCluster> {
     loop {
         match site_clusters::list(client).await {
             Ok(found) => return found,
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "SIPClusters cannot be listed; retrying");
-                tokio::time::sleep(pauses.next().unwrap_or_default()).await;
-            }
+            Err(error) => pause("SIPClusters", &error, &mut pauses).await,
         }
     }
+}
+
+/// The uids of a namespace's hosts by their names, or why they may not be listed.
+async fn hosts(client: &Client, namespace: &str) -> kube::Result<BTreeMap<String, String>> {
+    let hosts = Api::<BareMetalHost>::namespaced(client.clone(), namespace);
+    let mut pauses = pauses();
+    loop {
+        match hosts.list_metadata(&ListParams::default()).await {
+            Ok(found) => {
+                let uids = found
+                    .iter()
+                    .map(|host| (host.name_any(), host.uid().unwrap_or_default()));
+                return Ok(uids.collect());
+            }
+            Err(error) if is_temporary(&error) => pause("BareMetalHosts", &error, &mut pauses).await,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether the API server was not reached, is overloaded or has failed: nobody has to act before it can answer.
+fn is_temporary(error: &kube::Error) -> bool {
+    apply::code(error).is_none_or(|code| code == 429 || code >= 500)
+}
+
+/// Waits before the API server is asked again.
+async fn pause(what: &str, error: &kube::Error, pauses: &mut ExponentialBackoff) {
+    let error = error as &dyn std::error::Error;
+    tracing::warn!(error, "{what} cannot be listed; retrying");
+    tokio::time::sleep(pauses.next().unwrap_or_default()).await;
 }
 
 /// Hosts that statuses give to clusters and that are in no configured namespace, by their namespaces.
@@ -112,9 +116,12 @@ fn outside(clusters: &[SIPCluster], configured: &BTreeSet<String>) -> BTreeMap<S
         let members = placement.map(|placement| &*placement.members).unwrap_or_default();
         for member in members {
             if !configured.contains(&member.namespace) {
+                let key = ObjectKey {
+                    namespace: member.namespace.clone(),
+                    name: member.name.clone(),
+                };
                 outside.entry(member.namespace.clone()).or_default().insert(Held {
-                    host: member.name.clone(),
-                    uid: member.uid.clone(),
+                    host: HostId::new(key, &*member.uid),
                     by: ObjectKey::for_object(cluster),
                 });
             }
@@ -123,14 +130,165 @@ fn outside(clusters: &[SIPCluster], configured: &BTreeSet<String>) -> BTreeMap<S
     outside
 }
 
-fn in_words(namespace: &str, held: &BTreeSet<Held>) -> String {
-    let named = held
+/// Checks that all these hosts of a namespace that is not configured are lost. `found`: see [`hosts`].
+fn all_lost(
+    clusters: &[SIPCluster],
+    namespace: &str,
+    held: &BTreeSet<Held>,
+    found: &kube::Result<BTreeMap<String, String>>,
+) -> Result<(), DroppedNamespace> {
+    let presence = |host: &HostId| match found {
+        Ok(uids) => Presence::new(host, uids.get(&host.key().name).map(String::as_str)),
+        Err(error) => Presence::unknown(namespace, error),
+    };
+    let kept: Vec<(&Held, Presence)> = held
         .iter()
-        .take(NAMED)
-        .map(|Held { host, uid: _, by }| format!("{namespace}/{host} by {by}"));
+        .map(|held| (held, presence(&held.host)))
+        .filter(|(_, presence)| presence.loss(namespace, false) != Loss::Confirmed)
+        .collect();
+    let Some((_, first)) = kept.first() else {
+        return Ok(());
+    };
+    let remedy = match first {
+        Presence::Unknown(why) => format!(
+            "they cannot be confirmed as gone: {why}; if they are not gone, list {namespace} in hostNamespaces again"
+        ),
+        Presence::Gone | Presence::Present | Presence::Recreated => {
+            "list it again, or release these hosts first (delete the SIPClusters, or request that the hosts be replaced)"
+                .to_owned()
+        }
+    };
+    let holders: BTreeSet<&ObjectKey> = kept.iter().map(|(held, _)| &held.by).collect();
+    Err(DroppedNamespace {
+        namespace: namespace.to_owned(),
+        held: in_words(&kept),
+        remedy,
+        holders: clusters
+            .iter()
+            .filter(|cluster| holders.contains(&ObjectKey::for_object(*cluster)))
+            .map(|cluster| cluster.object_ref(&()))
+            .collect(),
+    })
+}
+
+fn in_words(kept: &[(&Held, Presence)]) -> String {
+    let named = kept.iter().take(NAMED).map(|(Held { host, by }, presence)| {
+        let since = match presence {
+            Presence::Recreated => " (recreated since)",
+            Presence::Gone | Presence::Present | Presence::Unknown(_) => "",
+        };
+        format!("{host} by {by}{since}")
+    });
     let named = named.collect::<Vec<_>>().join(", ");
-    match held.len().saturating_sub(NAMED) {
+    match kept.len().saturating_sub(NAMED) {
         0 => named,
         more => format!("{named}, and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
+
+    use kube::{client::Body, core::Status};
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::cluster;
+
+    /// What the check finds of `tenant/one`, which holds `metal-too/h1` with the uid `uid-h1`.
+    fn checked(found: &kube::Result<BTreeMap<String, String>>) -> Result<(), String> {
+        let member = json!({
+            "namespace": "metal-too", "name": "h1", "uid": "uid-h1", "role": "Worker", "state": "Bound", "revision": 5,
+            "since": "2025-01-01T00:00:00Z",
+        });
+        let placement = json!({ "epoch": 1, "revision": 5, "generation": 3, "members": [member] });
+        let clusters = [cluster(&json!({ "placement": placement }))];
+        let outside = outside(&clusters, &BTreeSet::from(["metal".to_owned()]));
+        let checked = all_lost(&clusters, "metal-too", &outside["metal-too"], found);
+        checked.map_err(|dropped| {
+            assert_eq!(dropped.holders().len(), 1);
+            dropped.to_string()
+        })
+    }
+
+    fn uids(hosts: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let hosts = hosts.iter();
+        hosts
+            .map(|(name, uid)| ((*name).to_owned(), (*uid).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn only_a_namespace_without_a_held_host_can_be_dropped() {
+        assert_eq!(checked(&Ok(uids(&[]))), Ok(()));
+        assert_eq!(checked(&Ok(uids(&[("h2", "uid-h1")]))), Ok(()));
+        let held = checked(&Ok(uids(&[("h1", "uid-h1")]))).unwrap_err();
+        assert!(
+            held.contains("metal-too/h1 by tenant/one; list it again"),
+            "{held}"
+        );
+    }
+
+    #[test]
+    fn a_namespace_with_a_recreated_host_cannot_be_dropped() {
+        let held = checked(&Ok(uids(&[("h1", "another")]))).unwrap_err();
+        assert!(
+            held.contains("metal-too/h1 by tenant/one (recreated since); list it again"),
+            "{held}"
+        );
+    }
+
+    #[test]
+    fn hosts_that_may_not_be_listed_are_not_gone() {
+        let words = "baremetalhosts.metal3.io is forbidden: User \"a\" cannot list resource";
+        let forbidden = Status::failure(words, "Forbidden").with_code(403);
+        let held = checked(&Err(kube::Error::Api(forbidden.boxed()))).unwrap_err();
+        assert!(
+            held.contains(&format!("tenant/one; they cannot be confirmed as gone: {words}")),
+            "{held}"
+        );
+        for help in [
+            "deploy/agents/host-namespace in metal-too",
+            "list metal-too in hostNamespaces again",
+        ] {
+            assert!(held.contains(help), "{held}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_fails_is_asked_again() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let (code, body) = if counted.fetch_add(1, Ordering::Relaxed) == 0 {
+                (
+                    503,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 503, "reason": "", "message": ""}),
+                )
+            } else {
+                let host = json!({
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "h1", "uid": "uid-h1"},
+                });
+                (
+                    200,
+                    json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": [host]}),
+                )
+            };
+            let response = http::Response::builder().status(code);
+            let response = response
+                .body(Body::from(serde_json::to_vec(&body).unwrap()))
+                .unwrap();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let found = hosts(&Client::new(service, "metal-too"), "metal-too").await;
+        assert_eq!(found.unwrap(), uids(&[("h1", "uid-h1")]));
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
     }
 }

@@ -156,8 +156,9 @@ impl Inventory {
         self.changed.send_replace(());
     }
 
-    /// Forgets every host of a namespace that is not among `present`: what a complete list did not have is gone.
-    pub fn retain_hosts(&self, namespace: &str, present: &BTreeSet<ObjectKey>) {
+    /// Forgets every host of a namespace that is not among `present`: what a complete list did not have is gone. Returns those hosts.
+    #[must_use]
+    pub fn retain_hosts(&self, namespace: &str, present: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
         let mut state = self.lock();
         let gone: Vec<ObjectKey> = state
             .hosts
@@ -172,6 +173,7 @@ impl Inventory {
         if !gone.is_empty() {
             self.changed.send_replace(());
         }
+        gone
     }
 
     /// Takes in the addresses in a Secret, or that it has none. Hosts that refer to it are read again.

@@ -73,7 +73,10 @@ impl<F: Fn(ObjectKey)> Sink<BareMetalHost> for Hosts<F> {
     }
 
     fn retain(&self, present: &BTreeSet<ObjectKey>) {
-        self.inventory.retain_hosts(&self.namespace, present);
+        // While the watch was interrupted they were deleted without an event, and a release may wait for that.
+        for gone in self.inventory.retain_hosts(&self.namespace, present) {
+            (self.changed)(gone);
+        }
     }
 }
 
@@ -204,4 +207,24 @@ where
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::fixtures::{host, inventory, key};
+
+    #[test]
+    fn a_host_that_a_new_list_lacks_has_changed() {
+        let changed = RefCell::new(Vec::new());
+        let hosts = Hosts {
+            namespace: "metal".to_owned(),
+            inventory: inventory([host("h1"), host("h2")]),
+            changed: |host: ObjectKey| changed.borrow_mut().push(host),
+        };
+        hosts.retain(&BTreeSet::from([key("h2")]));
+        assert_eq!(*changed.borrow(), [key("h1")]);
+    }
 }

@@ -15,7 +15,7 @@ use super::{
     evidence::Released,
     releases::{Releases, Verdict},
 };
-use crate::triggers::Triggers;
+use crate::{inventory::is_absent, triggers::Triggers};
 
 /// Decides when releases are confirmed. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -117,12 +117,11 @@ async fn is_free(
 ) -> kube::Result<bool> {
     let ObjectKey { namespace, name } = release.host().key();
     let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), namespace);
-    let Some(host) = hosts
-        .get_opt(name)
-        .await?
-        .filter(|host| host.uid().as_deref() == Some(release.host().uid()))
-    else {
-        return Ok(true);
+    let host = match hosts.get(name).await {
+        Ok(host) if host.uid().as_deref() == Some(release.host().uid()) => host,
+        Ok(_) => return Ok(true),
+        Err(error) if is_absent(&error) => return Ok(true),
+        Err(error) => return Err(error),
     };
     if host.labels().contains_key(labels::CLUSTER_NAME) {
         return Ok(false);
@@ -130,4 +129,36 @@ async fn is_free(
     let label = host.labels().get(labels::CLUSTER_API).map(String::as_str);
     let consumer = host.spec.consumer_ref.as_ref();
     Ok(consumer.is_none_or(|consumer| !is_own(consumer, label)))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::MemberState::Releasing;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::member;
+
+    /// Whether a released host counts as free if the API server answers with a 404 of this body.
+    async fn is_free_by(body: String) -> bool {
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let response = http::Response::builder().status(404);
+            let response = response.body(Body::from(body.clone().into_bytes())).unwrap();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let is_own = |_: &ConsumerReference, _: Option<&str>| false;
+        let release = member("h1", Releasing).release();
+        let free = is_free(&release, &Client::new(service, "metal"), is_own).await;
+        free.unwrap_or(false)
+    }
+
+    #[tokio::test]
+    async fn a_released_host_is_gone_only_by_a_stated_absence() {
+        let absent = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": "",
+        });
+        assert!(is_free_by(absent.to_string()).await);
+        assert!(!is_free_by("404 page not found".to_owned()).await);
+    }
 }

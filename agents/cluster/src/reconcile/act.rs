@@ -7,9 +7,9 @@ use futures::{FutureExt as _, StreamExt as _};
 use kit::{
     apply,
     events::EventReason,
-    placement::{ClusterId, ObjectKey},
+    placement::{ClusterId, HostId, ObjectKey},
 };
-use kube::{Api, ResourceExt as _};
+use kube::Api;
 
 use super::{
     context::{Context, MANAGER},
@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     host_events::HostEvent,
+    inventory::{Loss, Presence},
     late_claims::{Evidence, Released},
 };
 
@@ -159,7 +160,7 @@ enum Outcome {
     Done,
     /// The host has changed meanwhile, or is gone: the watch delivers that.
     Changed,
-    /// The API server refused it; its words.
+    /// It cannot be carried out; what cannot be done, and why, for people.
     Refused(String),
 }
 
@@ -196,9 +197,9 @@ async fn act_on_hosts(
                 }));
             }
             Outcome::Changed => outcomes.requeue_in(CHANGED),
-            Outcome::Refused(words) => {
+            Outcome::Refused(why) => {
                 outcomes.requeue_in(REFUSED);
-                outcomes.refused.push((action.host().key().clone(), words));
+                outcomes.refused.push((action.host().key().clone(), why));
             }
         }
     }
@@ -258,7 +259,7 @@ async fn act_on_host(action: &HostAction, context: &Context) -> Outcome {
     }) = action.patch()
     else {
         return match action.verb() {
-            Verb::ConfirmGone => confirm_gone(&hosts, action).await,
+            Verb::ConfirmGone => confirm_gone(action.host(), context).await,
             Verb::Confirm
             | Verb::Unlabel
             | Verb::Label
@@ -282,17 +283,19 @@ async fn act_on_host(action: &HostAction, context: &Context) -> Outcome {
             {
                 context.inventory.write_refused(host, &words);
             }
-            Outcome::Refused(apply::reason(&error))
+            Outcome::Refused(format!("cannot be written: {}", apply::reason(&error)))
         }
     }
 }
 
-/// A watch may be behind: only the API server itself knows that there is no such host.
-async fn confirm_gone(hosts: &Api<BareMetalHost>, action: &HostAction) -> Outcome {
-    match hosts.get_metadata_opt(&action.host().key().name).await {
-        Ok(Some(found)) if found.uid().as_deref() == Some(action.host().uid()) => Outcome::Changed,
-        Ok(_) => Outcome::Done,
-        Err(error) => Outcome::Refused(apply::reason(&error)),
+async fn confirm_gone(host: &HostId, context: &Context) -> Outcome {
+    let namespace = &host.key().namespace;
+    let is_watched = context.host_namespaces.contains(namespace);
+    let presence = Presence::find(&context.client, host).await;
+    match presence.loss(namespace, is_watched) {
+        Loss::Confirmed => Outcome::Done,
+        Loss::Refuted => Outcome::Changed,
+        Loss::Unconfirmed(why) => Outcome::Refused(format!("cannot be confirmed as gone: {why}")),
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Context {
     pub events: Events,
     /// Events on hosts.
     pub host_events: HostEvents,
+    /// Namespaces whose hosts are watched.
+    pub host_namespaces: BTreeSet<String>,
     /// Sections that no agent of the site serves.
     pub not_installed: BTreeSet<Section>,
 }

@@ -72,7 +72,7 @@ pub(super) fn unchanged(object: &SIPCluster, kinds: &[ConditionType]) -> Vec<Fin
     kinds.iter().filter_map(known).collect()
 }
 
-/// Says in the conditions which hosts the API server has refused to write, in its words.
+/// Says in the conditions which hosts cannot be written or confirmed as gone, and why.
 pub(super) fn refuse(findings: &mut [Finding], refused: &[(ObjectKey, String)]) {
     if refused.is_empty() {
         return;
@@ -107,11 +107,9 @@ pub(super) fn unscaled(findings: &mut [Finding], unscaled: &[(Reason, String)]) 
     }
 }
 
-/// The first of the hosts that the API server has refused to write, and why.
+/// The first of the hosts that cannot be written or confirmed as gone, and why.
 pub(super) fn refused_in_words(refused: &[(ObjectKey, String)]) -> String {
-    let refused = refused
-        .iter()
-        .map(|(host, words)| format!("{host} cannot be written: {words}"));
+    let refused = refused.iter().map(|(host, why)| format!("{host} {why}"));
     named(&refused.collect::<Vec<_>>())
 }
 
@@ -292,7 +290,7 @@ pub(super) fn answers_due(object: &SIPCluster, gating: &[Section], now: Timestam
 mod tests {
     use super::*;
     use crate::{
-        fixtures::{answer, cluster, host, labelled},
+        fixtures::{answer, cluster, host, key, labelled},
         reconcile::{fixtures::holding, members::assess_all},
     };
 
@@ -375,6 +373,15 @@ mod tests {
              confirm that no pod routes to it"
         );
         assert_eq!(found(true), "metal/h1: its former address is being released");
+    }
+
+    #[test]
+    fn a_host_that_may_not_be_read_is_not_called_unwritable() {
+        let refused = [(key("h1"), "cannot be confirmed as gone: forbidden".to_owned())];
+        let mut found = [Finding::no(conditions::HOSTS_LABELED, Reason::Waiting, "")];
+        refuse(&mut found, &refused);
+        let expected = "metal/h1 cannot be confirmed as gone: forbidden";
+        assert_eq!((found[0].reason, &*found[0].message), (Reason::Refused, expected));
     }
 
     #[test]

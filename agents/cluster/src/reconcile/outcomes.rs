@@ -12,7 +12,7 @@ use super::{error::Error, event::Event, machine::Machine};
 pub(super) struct Outcomes {
     /// When the cluster is reconciled again, if no watch tells before.
     pub(super) requeue: Option<Duration>,
-    /// Hosts that the API server has refused to write; its words.
+    /// Hosts that cannot be written or confirmed as gone; which of it, and why, for people.
     pub(super) refused: Vec<(ObjectKey, String)>,
     /// Objects of Cluster API whose replicas could not be set, and why.
     pub(super) unscaled: Vec<(Reason, String)>,

@@ -40,8 +40,8 @@ pub(super) async fn report(
     context: &Context,
 ) -> Result<Option<Duration>, Error> {
     let mut notices = plan.notices;
-    for (host, words) in &outcomes.refused {
-        let note = format!("BareMetalHost {host} cannot be written: {words}");
+    for (host, why) in &outcomes.refused {
+        let note = format!("BareMetalHost {host} {why}");
         notices.push(Event::new(EventReason::UnableToApplyLabels, note));
     }
     notices.extend(outcomes.events.iter().cloned());
@@ -161,8 +161,8 @@ pub(super) fn report_orphan(
         events: _,
         error,
     } = outcomes;
-    for (host, words) in refused {
-        tracing::warn!(host = %host, words, "a BareMetalHost cannot be written");
+    for (host, why) in refused {
+        tracing::warn!(host = %host, why, "a BareMetalHost cannot be released");
     }
     match (error, routed_by) {
         (Some(error), _) => Err(error),

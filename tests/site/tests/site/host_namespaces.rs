@@ -1,5 +1,7 @@
 //! Namespaces with hosts that leave a site's configuration.
 
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, api::DeleteParams};
 use sandbox::{
     inventory,
     region::{Agent, HOSTS_NAMESPACE, Region},
@@ -80,7 +82,7 @@ async fn a_namespace_whose_held_hosts_are_gone_can_be_dropped() {
     stage.load(&[host("dropped", "cp", "r1", "red")]).await;
     stage.agent(Agent::Cluster).stop(PATIENCE).await.unwrap();
     inventory::api(stage.site.client(), SECOND_NAMESPACE)
-        .delete("dropped-one", &kube::api::DeleteParams::default())
+        .delete("dropped-one", &DeleteParams::default())
         .await
         .unwrap();
 
@@ -90,6 +92,70 @@ async fn a_namespace_whose_held_hosts_are_gone_can_be_dropped() {
         .until(&shop, "hold the host that is there", |object| {
             let members = members(object);
             members.len() == 1 && members[0].name == "dropped-red" && members[0].state == "Bound"
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_namespace_with_a_recreated_host_cannot_be_dropped() {
+    let region = Region::start("north").await.unwrap().into();
+    let mut stage = Stage::start_in(region, "site-a", &BOTH, &[Agent::Cluster]).await;
+    stage.site.create_tenant_namespace("dropped").await.unwrap();
+    let there = [host("dropped", "cp", "r1", "one")];
+    inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)
+        .await
+        .unwrap();
+    let shop = cluster("dropped", "shop").role(Role::ControlPlane, 1);
+    stage.create(&shop).await;
+    let held = members(&stage.ready(&shop).await);
+    // A host that could take its place.
+    stage.load(&[host("dropped", "cp", "r1", "red")]).await;
+    stage.agent(Agent::Cluster).stop(PATIENCE).await.unwrap();
+    let hosts = inventory::api(stage.site.client(), SECOND_NAMESPACE);
+    hosts
+        .delete("dropped-one", &DeleteParams::default())
+        .await
+        .unwrap();
+    wait::until_gone(hosts, "dropped-one", PATIENCE).await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(stage.site.client(), SECOND_NAMESPACE);
+    secrets
+        .delete("dropped-one-network-data", &DeleteParams::default())
+        .await
+        .unwrap();
+    inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)
+        .await
+        .unwrap();
+
+    stage.start_agent(Agent::Cluster, &[HOSTS_NAMESPACE]).await;
+    let replaced = wait::until(
+        stage.clusters("dropped"),
+        &shop.name,
+        "change its members",
+        PATIENCE,
+        |object| members(object) != held,
+    );
+    let ended = tokio::select! {
+        _ = replaced => panic!("a host was replaced in a namespace that left the configuration"),
+        ended = stage.agent(Agent::Cluster).ended() => ended.unwrap().unwrap(),
+    };
+    assert!(!ended.success(), "{ended}");
+    stage
+        .event(
+            &shop,
+            "HostNamespaceDropped",
+            "metal-too/dropped-one by dropped/shop (recreated since)",
+        )
+        .await;
+
+    // With it the rules for recreated hosts apply: a member without host is replaced.
+    stage.start_agent(Agent::Cluster, &BOTH).await;
+    stage.agents_are_ready().await;
+    stage
+        .until(&shop, "hold a host that exists", |object| {
+            let members = members(object);
+            members
+                .iter()
+                .any(|member| member.uid != held[0].uid && member.state == "Bound")
         })
         .await;
 }

@@ -77,7 +77,7 @@ fn a_list_removes_hosts_of_its_namespace_only() {
     let elsewhere = with(host("h3"), "/metadata/namespace", json!("other"));
     let inventory = inventory([host("h1"), host("h2"), elsewhere]);
     let _ = inventory.take(10);
-    inventory.retain_hosts("metal", &BTreeSet::from([key("h2")]));
+    let _ = inventory.retain_hosts("metal", &BTreeSet::from([key("h2")]));
     let gone: Vec<String> = inventory
         .take(10)
         .deleted_hosts
@@ -271,7 +271,7 @@ fn users_and_owners_of_a_host_outlast_it() {
     let (first, second) = (id("h1"), id("h2"));
     assert_eq!(inventory.gone_host(&first), None, "it is there");
     inventory.delete_host(&key("h1"));
-    inventory.retain_hosts("metal", &BTreeSet::new());
+    let _ = inventory.retain_hosts("metal", &BTreeSet::new());
     let gone = inventory.gone_host(&first).unwrap();
     let consumer = gone.consumer.and_then(|consumer| consumer.name);
     assert_eq!(consumer.as_deref(), Some("m-0"));
