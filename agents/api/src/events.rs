@@ -81,7 +81,7 @@ reasons! {
     NodeNotDrained: Warning on Cluster, "A host is released although its Node in the tenant's cluster was not drained and deleted: the time for that was over, or the tenant's API server refuses it.";
     ReplicasSet: Normal on Cluster, "The replicas of an object of Cluster API that the spec names were set; the note names it, both numbers and the role.";
     ReplicasNotSet: Warning on Cluster, "The replicas of a Cluster API object cannot be set: `ClusterAPISynced` is `False` with a reason other than `Waiting`; the note is its message.";
-    HostNamespaceDropped: Warning on Cluster, "The site's configuration lacks a host namespace in which the cluster holds hosts, and the API server does not confirm that they are gone. The cluster agent does not start; the note states what would help ([details](reconciliation.md#namespaces-that-leave-the-configuration)).";
+    HostNamespaceDropped: Warning on Cluster, "The site's configuration lacks a host namespace in which the cluster holds hosts, and the API server does not confirm that they are gone. The cluster agent does not start; the note states what would help ([what to do](install.md#remove-a-host-namespace)).";
     Stale: Warning on Cluster, "The scheduler does not answer, or answers `UNAVAILABLE`; the note quotes it. Existing objects and pods stay as they are.";
     Labeled: Normal on Host, "The host is claimed and labelled for the SIPCluster, which is the related object of this Event and of `Adopted`, `Relabeled` and `Released`.";
     Adopted: Normal on Host, "The annotation `sip.airshipit.org/cluster-api-cluster` of a host that had the labels already was set to the value of its SIPCluster, for example where Airship SIP had labelled it. Which hosts are members is in `status.placement`.";

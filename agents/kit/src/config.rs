@@ -89,12 +89,13 @@ struct File {
     trust_domain: String,
     scheduler: SchedulerSection,
     /// Namespaces with `BareMetalHost`s and the Secrets of their networkData. Each needs the component `deploy/agents/host-namespace`, in a
-    /// kustomization with its `namespace:`, such as `deploy/examples/one-site/hosts`. The cluster agent does not start without a namespace in which
-    /// `SIPCluster`s hold hosts ([until their loss is confirmed](reconciliation.md#namespaces-that-leave-the-configuration)).
+    /// kustomization with its `namespace:`, such as `deploy/examples/one-site/hosts`. The cluster agent does not start if a namespace is missing in
+    /// which `SIPCluster`s hold hosts ([how to remove one](install.md#remove-a-host-namespace)).
     host_namespaces: BTreeSet<String>,
     /// Services that no agent of this site provides; `loadBalancer` means the sections `loadBalancerControlPlane` and `loadBalancerWorker` of
-    /// `spec.services`. A `SIPCluster` with one of them becomes `Ready` without it, and the
-    /// condition `ServicesSkipped` names it.
+    /// `spec.services`. A `SIPCluster` with one of them becomes `Ready` without it, and the condition `ServicesSkipped` names it. With
+    /// `loadBalancer` a host that leaves waits for no pod: list it only in a site without pods of load balancers
+    /// ([exceptions](load-balancers.md#exceptions)).
     #[serde(default)]
     not_installed: BTreeSet<Section>,
     /// Image of the sidecar that applies changes to a running HAProxy. Without it, new pods start for every change of members
@@ -109,10 +110,11 @@ struct File {
     /// deletes the Node without waiting for the pods, and the host waits for that deletion for at most three more minutes. With 0 it
     /// neither cordons, drains nor deletes Nodes. From 0 to 3600, default 600.
     tenant_drain_seconds: Option<u64>,
-    /// For how long load balancers, jump hosts and identity providers are kept that a `SIPCluster` that is gone has left without an owner
-    /// (`kubectl delete --cascade=orphan` while the agent does not run, or a backup that was restored in part). Then their agents delete them, and
-    /// log both. A `SIPCluster` that is made again takes them over, but not if its spec is invalid. A restart of the agent begins the time anew. In a
-    /// namespace without any `SIPCluster`, only what still has a Service is found. From 1 to 86400, default 600.
+    /// For how long load balancers, jump hosts and identity providers stay whose `SIPCluster` is gone and that have no owner, for example since it
+    /// was deleted with `--cascade=orphan` while the agent did not run ([objects without an owner](load-balancers.md#objects-without-an-owner)). Then
+    /// their agents delete them. The agents log when they find them and when they delete them. A `SIPCluster` that is made again takes them over,
+    /// but not if its spec is invalid. The time begins when an agent finds them, and anew when it restarts. In a namespace without any `SIPCluster`,
+    /// an agent finds only what still has a Service. From 1 to 86400, default 600.
     ownerless_services_seconds: Option<u64>,
     #[serde(default)]
     identity_providers: IdentityProvidersSection,

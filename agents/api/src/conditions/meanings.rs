@@ -40,7 +40,7 @@ const READY: &[Meaning] = &[
     ),
     no(
         Reason::InfraServiceFailure,
-        "A load balancer, jump host or identity provider is not as specified, or its agent does not answer.",
+        "A load balancer, jump host or identity provider is not as specified, or its agent does not answer (`NoAgent` in the message).",
     ),
     no(
         Reason::UnableToApplyLabels,
@@ -148,7 +148,7 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::NameConflict,
-        "An object with the name of one of the agent's objects has another owner, or a pod of another SIPCluster still runs under that name; the message states which.",
+        "An object with the name of one of the agent's objects was not made for this SIPCluster, or a pod of another SIPCluster still runs under that name; the message states which.",
     ),
     stalls(
         Reason::OverrideNotAllowed,
@@ -231,7 +231,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::NameConflict,
-        "An object with the name of one of the agent's objects has another owner, or a pod of another SIPCluster still runs under that name; the message states which.",
+        "An object with the name of one of the agent's objects was not made for this SIPCluster, or a pod of another SIPCluster still runs under that name; the message states which.",
     ),
     stalls(
         Reason::OverrideNotAllowed,
@@ -361,7 +361,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::NameConflict,
-        "An object with the name of one of the agent's objects has another owner, or a pod of another SIPCluster still runs under that name; the message states which.",
+        "An object with the name of one of the agent's objects was not made for this SIPCluster, or a pod of another SIPCluster still runs under that name; the message states which.",
     ),
     stalls(
         Reason::OverrideNotAllowed,
