@@ -14,6 +14,7 @@ mod fault;
 #[cfg(test)]
 mod fixtures;
 mod host;
+mod lenient;
 mod network_data;
 mod network_secrets;
 mod sip_cluster;

@@ -1,5 +1,6 @@
 //! The status of a `SIPCluster`. Several agents write it with server-side apply, each its own entries; so every list is
-//! a map with keys, and nothing is required.
+//! a map with keys, and nothing is required. A field that cannot be read counts as absent, and an entry of a list too; the others are read. A
+//! placement that cannot be read is an error: it is not the same as none.
 
 use std::collections::BTreeMap;
 
@@ -7,47 +8,89 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::lenient;
+
 /// Observed state of a SIPCluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SIPClusterStatus {
     /// Generation of the spec that the cluster agent last acted on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::field",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub observed_generation: Option<i64>,
     /// When the cluster agent first acted on `observedGeneration`, or, of a deleted cluster, released the last host. The timeout for the
     /// answers of the other agents starts then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::field",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub observed_since: Option<Time>,
     /// Conditions of the cluster. Every type has one owner.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::entries",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Which hosts the cluster holds. Nothing acts on a claim that is not written here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
     /// What each service agent has applied.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::entries",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["service"]))]
     pub applied: Vec<Applied>,
     /// Confirmation by the load-balancer agent that no pod of any load balancer routes to released hosts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::field",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub drained: Option<Drained>,
     /// Where the cluster's services are reached.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::entries",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub endpoints: Vec<Endpoint>,
     /// What the cluster agent knows of the Nodes of the tenant's cluster, where the spec names a kubeconfig.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::field",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub tenant_nodes: Option<TenantNodes>,
     /// Members per role, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::field",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub counts: Option<Counts>,
     /// Members per role, for programs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::entries",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["role"]))]
     pub roles: Vec<RoleCount>,
     /// What the conditions state in one word, for programs that cannot select a condition, such as `airshipctl cluster status`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::field",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub state: Option<State>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use api::{SIPCluster, TolerantCluster};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
@@ -61,26 +62,25 @@ pub async fn create<K: Object>(client: &Client, manager: Manager, object: &K) ->
     api.create(&params, object).await
 }
 
-/// Applies the part of an object's status that this manager owns, all of it since what is left out is removed, to the object as it was
-/// observed: the API server answers 409 when it is another one, or has changed since.
+/// Applies the part of a cluster's status that this manager owns, all of it since what is left out is removed, to the object as it was
+/// observed: the API server answers 409 when it is another one, or has changed since. What others have written there and cannot be read does
+/// not make the answer an error.
 ///
 /// # Errors
 /// What the API server answers.
-pub async fn apply_status_of<K>(
+pub async fn apply_status_of(
     client: &Client,
     manager: Manager,
-    observed: &K,
+    observed: &SIPCluster,
     status: &impl Serialize,
-) -> kube::Result<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
-{
+) -> kube::Result<TolerantCluster> {
     let name = observed.name_any();
-    let api: Api<K> = Api::namespaced(client.clone(), &observed.namespace().unwrap_or_default());
+    let namespace = observed.namespace().unwrap_or_default();
+    let clusters = Api::<TolerantCluster>::namespaced(client.clone(), &namespace);
     // A partial object: the typed one would claim every field that serde fills in.
     let partial = json!({
-        "apiVersion": K::api_version(&()),
-        "kind": K::kind(&()),
+        "apiVersion": SIPCluster::api_version(&()),
+        "kind": SIPCluster::kind(&()),
         "metadata": {
             "name": name,
             "uid": observed.uid(),
@@ -88,8 +88,8 @@ where
         },
         "status": status,
     });
-    api.patch_status(&name, &manager.params(), &Patch::Apply(partial))
-        .await
+    let (params, patch) = (manager.params(), Patch::Apply(partial));
+    clusters.patch_status(&name, &params, &patch).await
 }
 
 /// Applies fields of the spec, all that this manager owns, of exactly the object that has this uid and resourceVersion, of a kind that is

@@ -195,9 +195,11 @@ fn goal(held: &Placement) -> Option<Drained> {
     })
 }
 
-/// The first of the cluster's pods that may route to hosts that leave, and why; for people.
+/// The first by name of the cluster's pods that may route to hosts that leave, and why; for people. The watch has them in any order, and the
+/// status names the same one as long as it may.
 async fn routing_pod(pods: &[Arc<Pod>], own: &Own<'_>, desired: &Desired<'_>) -> Option<String> {
-    let own = pods.iter().filter(|pod| own.has(&***pod));
+    let mut own: Vec<_> = pods.iter().filter(|pod| own.has(&***pod)).collect();
+    own.sort_by_key(|pod| pod.name_any());
     let mut asked = Vec::new();
     for pod in own {
         match routing(pod, desired) {
@@ -271,6 +273,27 @@ mod tests {
                 expected,
                 "{cluster:?} {instance}"
             );
+        }
+    }
+
+    #[tokio::test]
+    async fn of_several_pods_the_first_by_name_is_reported() {
+        let own = Own {
+            cluster: "shop",
+            instances: BTreeSet::new(),
+        };
+        let desired = Desired {
+            configurations: [].into(),
+            have_sidecars: true,
+        };
+        let pod = |name: &str| {
+            let labels = json!({(labels::INSTANCE): "lb", (labels::CLUSTER_NAME): "shop"});
+            let pod = json!({"metadata": {"name": name, "labels": labels}, "spec": {"nodeName": "n", "containers": []}});
+            Arc::new(serde_json::from_value::<Pod>(pod).unwrap())
+        };
+        for pods in [[pod("lb-1"), pod("lb-2")], [pod("lb-2"), pod("lb-1")]] {
+            let why = routing_pod(&pods, &own, &desired).await.unwrap();
+            assert!(why.starts_with("pod lb-1 of lb still runs"), "{why}");
         }
     }
 

@@ -275,13 +275,12 @@ impl Cluster {
     }
 }
 
-/// What is wrong with an object whose spec or status cannot be read.
-pub(crate) fn unreadable(object: &SIPCluster, error: &str) -> Invalid {
+/// What is wrong with an object of which this cannot be read.
+pub(crate) fn unreadable(object: &SIPCluster, fault: Fault) -> Invalid {
     let mut faults = Vec::new();
     let reference = reference(object, &mut faults);
     let _ = served(object, &mut faults);
-    let rule = "must be readable; the version of its definition that the site has may be another one than the agents'";
-    faults.push(Fault::text("spec", error, rule));
+    faults.push(fault);
     invalid(&reference, faults)
 }
 

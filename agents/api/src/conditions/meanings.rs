@@ -63,7 +63,7 @@ const SCHEDULED: &[Meaning] = &[
     ),
     stalls(
         Reason::InvalidSpec,
-        "The spec is not valid; the message lists every fault. Existing objects and pods stay as they are.",
+        "The spec is not valid; the message lists every fault. Or `status.placement` cannot be read, since another version of the agents has written it: then it is kept, and a cluster that is being deleted releases no host. Existing objects and pods stay as they are.",
     ),
     no(
         Reason::SiteFull,

@@ -61,6 +61,15 @@ pub(super) fn remember_keys(report: &mut wire::ObservedCluster, before: &wire::O
     }
 }
 
+/// Completes a report whose placement cannot be read with the one that was known of the same cluster.
+pub(super) fn remember_placement(report: &mut wire::ObservedCluster, before: &wire::ObservedCluster) {
+    if report.r#ref == before.r#ref {
+        report.members.clone_from(&before.members);
+        report.revision = before.revision;
+        report.topology_keys.clone_from(&before.topology_keys);
+    }
+}
+
 fn reference(object: &SIPCluster) -> wire::ClusterRef {
     wire::ClusterRef {
         namespace: object.namespace().unwrap_or_default(),

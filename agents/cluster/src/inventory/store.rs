@@ -257,6 +257,14 @@ impl Inventory {
         self.changed.send_replace(());
     }
 
+    /// Takes a `SIPCluster` in whose placement cannot be read: what was known of it is reported on.
+    pub fn put_unreadable_cluster(&self, key: ObjectKey, mut cluster: wire::ObservedCluster) {
+        if let Some(before) = self.lock().clusters.get(&key) {
+            cluster_report::remember_placement(&mut cluster, before);
+        }
+        self.put_cluster(key, cluster);
+    }
+
     /// Forgets a `SIPCluster`.
     pub fn delete_cluster(&self, key: &ObjectKey) {
         self.put_served(key, None);

@@ -156,7 +156,12 @@ impl Sink<TolerantCluster> for Clusters {
         let named = ClusterApiCluster::parse(&object).ok().flatten();
         let served = named.as_ref().map_or(&*key.name, ClusterApiCluster::name);
         self.inventory.put_served(&key, Some(served));
-        self.inventory.put_cluster(key, cluster_report::report(&object));
+        let report = cluster_report::report(&object);
+        if object.spec.left_out.placement.is_some() {
+            self.inventory.put_unreadable_cluster(key, report);
+        } else {
+            self.inventory.put_cluster(key, report);
+        }
     }
 
     fn delete(&self, object: TolerantCluster) {

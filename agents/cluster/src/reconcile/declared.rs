@@ -91,7 +91,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
             .into_iter()
             .chain(scaling.finding.and_then(|finding| not_followed(object, &finding)))
             .collect(),
-        requeue: findings::answers_due(object, &gating, *now)
+        requeue: findings::answers_due(object, placement, &gating, *now)
             .into_iter()
             .chain((!unreadable.is_empty()).then_some(UNREADABLE))
             .chain(node_waits)

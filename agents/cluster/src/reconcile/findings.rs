@@ -36,7 +36,7 @@ pub(super) fn all(
 ) -> Vec<Finding> {
     let placement = &holding.placement;
     let labeled = labeled(object, holding, members);
-    let services = services::readiness(object, gating, awaited_since(object).as_ref(), now);
+    let services = services::readiness(object, gating, awaited_since(object, placement).as_ref(), now);
     let gone = gone(holding, members);
     let ready = ready(placement, &labeled, &services, &gone, is_taken_over(object));
     let mut findings = vec![scheduled(placement), labeled, ready];
@@ -256,21 +256,29 @@ fn ready(
 }
 
 /// Since when the other agents could have answered this generation: since this agent has acted on it, and since `Scheduled`
-/// has its status. `None` while this agent has not acted on it.
-fn awaited_since(object: &SIPCluster) -> Option<Time> {
+/// has its status. `None` while this agent has not acted on it, and in the pass that changes `Scheduled`, whose time is still that of before.
+fn awaited_since(object: &SIPCluster, placement: &Placement) -> Option<Time> {
     let status = object.status.as_ref()?;
     let generation = object.metadata.generation.unwrap_or_default();
     if status.observed_generation != Some(generation) {
         return None;
     }
     let scheduled = find(&status.conditions, conditions::SCHEDULED)?;
+    if (scheduled.status == "True") != placement.refusal().is_none() {
+        return None;
+    }
     let scheduled = scheduled.last_transition_time.clone();
     let observed = status.observed_since.clone();
     Some(observed.map_or(scheduled.clone(), |observed| observed.max(scheduled)))
 }
 
 /// When the cluster is reconciled again though nothing changes: an agent that does not answer is to be named.
-pub(super) fn answers_due(object: &SIPCluster, gating: &[Section], now: Timestamp) -> Option<Duration> {
+pub(super) fn answers_due(
+    object: &SIPCluster,
+    placement: &Placement,
+    gating: &[Section],
+    now: Timestamp,
+) -> Option<Duration> {
     let generation = object.metadata.generation.unwrap_or_default();
     let answered = |section: &Section| {
         find(status::conditions(object), services::condition_type(*section))
@@ -279,7 +287,8 @@ pub(super) fn answers_due(object: &SIPCluster, gating: &[Section], now: Timestam
     if gating.iter().all(answered) {
         return None;
     }
-    let waited = awaited_since(object).map_or(Duration::ZERO, |since| services::waited(&since, now));
+    let waited =
+        awaited_since(object, placement).map_or(Duration::ZERO, |since| services::waited(&since, now));
     // Past the limit it is named; the agent's answer comes by the watch.
     services::ANSWER_WITHIN
         .checked_sub(waited)
@@ -306,7 +315,8 @@ mod tests {
             if let Some(since) = since {
                 status["observedSince"] = since.into();
             }
-            super::awaited_since(&cluster(&status)).map(|time| time.0.to_string())
+            let placed = crate::fixtures::placement(Vec::new());
+            super::awaited_since(&cluster(&status), &placed).map(|time| time.0.to_string())
         };
         let (before, scheduled, after) = (
             "2025-01-01T00:00:00Z",

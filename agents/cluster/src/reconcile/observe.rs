@@ -42,7 +42,7 @@ pub(super) async fn observe<'a>(
     object: &'a SIPCluster,
     context: &'a Context,
 ) -> Result<Observation<'a>, Error> {
-    let state = if object.metadata.deletion_timestamp.is_some() {
+    let state = if is_released(object) {
         release(object, context).await?
     } else {
         declare(object, context).await?
@@ -53,6 +53,12 @@ pub(super) async fn observe<'a>(
         now: Timestamp::now(),
         state,
     })
+}
+
+/// Whether the hosts of a cluster are released. It is being deleted, and what it holds is known: with a placement that cannot be read it is
+/// refused like one that stays, since nobody can tell whether the scheduler's answer is older.
+fn is_released(object: &SIPCluster) -> bool {
+    object.metadata.deletion_timestamp.is_some() && object.spec.left_out.placement.is_none()
 }
 
 async fn declare(object: &SIPCluster, context: &Context) -> Result<State, Error> {
@@ -311,9 +317,21 @@ fn not_older(object: &SIPCluster, placement: &Placement) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use tonic_types::ErrorDetails;
 
     use super::*;
+    use crate::fixtures::cluster;
+
+    #[test]
+    fn no_host_is_released_on_a_placement_that_cannot_be_read() {
+        let mut object = cluster(&serde_json::json!({}));
+        assert!(!is_released(&object));
+        object.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        assert!(is_released(&object));
+        object.spec.left_out.placement = Some(serde_json::json!({ "epoch": "Unheard of" }));
+        assert!(!is_released(&object));
+    }
 
     #[test]
     fn a_full_site_differs_from_a_busy_scheduler() {

@@ -89,8 +89,9 @@ async fn write(
     if pending.is_pending(&key, &observed) {
         return Err(Error::Changed);
     }
-    let written = apply::apply_status_of(client, MANAGER, object, &change).await;
-    let written: SIPCluster = written.map_err(Error::conditional("write the status"))?;
+    let applied = status::Applied::new(object, &change);
+    let written = apply::apply_status_of(client, MANAGER, object, &applied).await;
+    let written = written.map_err(Error::conditional("write the status"))?;
     if written.resource_version().as_deref() != Some(&*observed) {
         pending.written(key, observed);
     }

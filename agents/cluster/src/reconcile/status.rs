@@ -14,6 +14,8 @@ use kit::{
     conditions::Finding,
     placement::{self as placed, Position},
 };
+use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     members::{is_succeeded, rank},
@@ -47,6 +49,26 @@ pub(super) struct OwnStatus {
 pub(super) fn change(object: &SIPCluster, own: OwnStatus, now: Timestamp) -> Option<SIPClusterStatus> {
     let next = next(object, own, now);
     (owned(object) != next).then_some(next)
+}
+
+/// What is applied: the status to apply, and a placement that cannot be read as it is, since an apply removes what it leaves out.
+#[derive(Debug, Serialize)]
+pub(super) struct Applied<'a> {
+    #[serde(flatten)]
+    status: &'a SIPClusterStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placement: Option<&'a Value>,
+}
+
+impl<'a> Applied<'a> {
+    /// The status to apply to this object.
+    pub(super) fn new(object: &'a SIPCluster, status: &'a SIPClusterStatus) -> Self {
+        let as_written = object.spec.left_out.placement.as_ref();
+        Self {
+            status,
+            placement: as_written.filter(|_| status.placement.is_none()),
+        }
+    }
 }
 
 /// Whether the status holds exactly this placement.
@@ -235,6 +257,18 @@ mod tests {
     use super::*;
     use crate::fixtures::{self, answer as member};
     use proto::{inventory::v1 as wire, placement::v1 as placed};
+
+    #[test]
+    fn a_placement_that_cannot_be_read_is_applied_as_it_is() {
+        let mut object = fixtures::cluster(&serde_json::json!({}));
+        let change = change(&object, OwnStatus::default(), Timestamp::UNIX_EPOCH).unwrap();
+        let applied = |object: &SIPCluster| serde_json::to_value(Applied::new(object, &change)).unwrap();
+        assert_eq!(applied(&object), serde_json::to_value(&change).unwrap());
+        let as_written = serde_json::json!({ "epoch": 1, "members": "Unheard of" });
+        object.spec.left_out.placement = Some(as_written.clone());
+        assert_eq!(applied(&object)["placement"], as_written);
+        assert_eq!(applied(&object)["observedGeneration"], 3);
+    }
 
     #[test]
     fn each_generation_has_its_time() {

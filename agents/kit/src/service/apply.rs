@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use api::SIPCluster;
-use futures::future::{join_all, try_join_all};
+use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 
@@ -265,7 +265,12 @@ async fn apply_workload(
     let is_rolled_out = readiness::rollout(&deployment).is_none();
     let unwanted = objects.without().iter();
     let unwanted = unwanted.filter(|kind| is_rolled_out || !is_access(**kind));
-    let pruned = try_join_all(unwanted.map(|kind| prune(site, cluster, objects, *kind))).await?;
+    let pruned = in_order(
+        unwanted
+            .map(|kind| prune(site, cluster, objects, *kind))
+            .collect(),
+    )
+    .await?;
     if let Some(problem) = pruned.into_iter().flatten().next() {
         return Ok(Err(problem));
     }
@@ -306,7 +311,7 @@ async fn grant(
         let applied = step
             .iter()
             .map(|child| ownership::apply_child(site, cluster, child));
-        for applied in try_join_all(applied).await? {
+        for applied in in_order(applied.collect()).await? {
             match applied {
                 Ok(version) => versions.push(version),
                 Err(problem) => return Ok(Err(problem)),
@@ -316,6 +321,34 @@ async fn grant(
     Ok(Ok(versions))
 }
 
+/// Makes calls concurrently. Of several that fail the first in this order is the one that is reported, whichever ends first: otherwise the
+/// status would change with each pass, and each change of it triggers the next pass.
+async fn in_order<Call, T, E>(calls: Vec<Call>) -> Result<Vec<T>, E>
+where
+    Call: Future<Output = Result<T, E>>,
+{
+    join_all(calls).await.into_iter().collect()
+}
+
 fn action(child: &Child) -> String {
     format!("apply the {}", child.kind().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn of_several_refusals_the_first_in_order_is_returned() {
+        let refused = |turns: usize, words: &'static str| async move {
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+            Err::<(), _>(words)
+        };
+        for (first, second) in [(0, 0), (0, 2), (2, 0)] {
+            let calls = vec![refused(first, "Role"), refused(second, "ServiceAccount")];
+            assert_eq!(in_order(calls).await, Err("Role"), "{first} {second}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use super::{definition::Service, identity::Identity, observed::Observed};
 pub(super) enum Desired<Entry> {
     /// Nothing more: it is being deleted and holds no host.
     Removed,
-    /// The cluster agent reports that the spec cannot be read; what runs stays.
+    /// The cluster agent reports that the spec or the placement cannot be read; what runs stays.
     Unreadable,
     /// These instances, as soon as the scheduler has accepted the size of the spec.
     Waiting(Box<(Cluster, Vec<Entry>)>),
@@ -20,11 +20,10 @@ pub(super) enum Desired<Entry> {
 
 /// Validates the spec.
 pub(super) fn validate<S: Service>(observed: &Observed<'_>) -> Desired<S::Entry> {
-    let deleting = observed.is_deleting();
-    let held = observed.placement();
-    if deleting && held.is_none_or(|held| held.members.is_empty()) {
-        return Desired::Removed;
+    if let Some(desired) = whatever_the_spec(observed) {
+        return desired;
     }
+    let (deleting, held) = (observed.is_deleting(), observed.placement());
     match S::parse(observed) {
         Ok(cluster) if !deleting && waits_for_room(&cluster, held) => {
             let entries = S::entries(&cluster);
@@ -41,6 +40,16 @@ pub(super) fn validate<S: Service>(observed: &Observed<'_>) -> Desired<S::Entry>
         Err(_) if deleting => Desired::Instances(None),
         Err(_) => Desired::Unreadable,
     }
+}
+
+/// What is asked whatever the spec is; `None`: the spec decides.
+fn whatever_the_spec<Entry>(observed: &Observed<'_>) -> Option<Desired<Entry>> {
+    // It may hold hosts: nothing that routes to them is deleted.
+    if observed.has_unreadable_placement() {
+        return Some(Desired::Unreadable);
+    }
+    let holds = observed.placement().is_some_and(|held| !held.members.is_empty());
+    (observed.is_deleting() && !holds).then_some(Desired::Removed)
 }
 
 /// Whether a spec needs more room in the status than every cluster has, and the scheduler has not accepted it yet: beside many members there
@@ -76,7 +85,39 @@ pub(super) fn replaced<'a>(
 
 #[cfg(test)]
 mod tests {
+    use api::TolerantCluster;
+    use serde_json::json;
+
     use super::{super::identity::BALANCERS, *};
+
+    #[test]
+    fn nothing_is_removed_by_a_placement_that_cannot_be_read() {
+        let member = |state: &str| json!({"namespace": "metal", "name": "h1", "uid": "u1", "role": "Worker", "state": state, "revision": 5});
+        let held = |members: &[serde_json::Value]| json!({"epoch": 1, "revision": 5, "generation": 1, "members": members});
+        for (placement, is_removed, is_unreadable) in [
+            (json!(null), true, false),
+            (held(&[]), true, false),
+            (held(&[member("Bound")]), false, false),
+            (held(&[member("Moving")]), false, true),
+        ] {
+            let object = json!({
+                "metadata": {
+                    "namespace": "tenant", "name": "shop", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z",
+                },
+                "spec": {}, "status": {"placement": placement},
+            });
+            let object: TolerantCluster = serde_json::from_value(object).unwrap();
+            let object = object.into_inner();
+            let observed = Observed::among(&object, BALANCERS, Vec::new(), &[]);
+            let found = whatever_the_spec::<()>(&observed);
+            assert_eq!(matches!(found, Some(Desired::Removed)), is_removed, "{placement}");
+            assert_eq!(
+                matches!(found, Some(Desired::Unreadable)),
+                is_unreadable,
+                "{placement}"
+            );
+        }
+    }
 
     #[test]
     fn a_dropped_instance_stays_for_a_new_one_of_its_kind() {

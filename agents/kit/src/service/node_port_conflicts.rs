@@ -36,35 +36,42 @@ pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> O
     let services = site.stores.services.state();
     let services = services.iter().map(AsRef::as_ref);
     let others = services.filter(|other| !made_for::is_of(other, object));
-    let mut taken = taken(&wanted, service, others);
-    for other in site.stores.clusters.state() {
+    let by_services = taken(&wanted, service, others);
+    let clusters = site.stores.clusters.state();
+    let asked = clusters.iter().filter_map(|other| {
         // The ports of a cluster that is being deleted end with its Services.
         if other.metadata.namespace != object.metadata.namespace
-            || !is_placed(&other)
+            || !is_placed(other)
             || other.metadata.deletion_timestamp.is_some()
-            || precedence(&other) >= precedence(object)
+            || precedence(other) >= precedence(object)
         {
-            continue;
+            return None;
         }
-        let Ok(other) = Cluster::parse(&other) else {
-            continue;
-        };
+        let other = Cluster::parse(other).ok()?;
+        let owner = format!(
+            "SIPCluster {}/{}, which is older",
+            other.namespace(),
+            other.name()
+        );
         let ports = (site.node_ports)(&other);
         let ports: PortSet = ports.iter().filter(|port| wanted.contains(*port)).collect();
-        let by_service = taken
-            .values()
-            .any(|held| ports.iter().all(|port| held.contains(port)));
-        if !ports.is_empty() && !by_service {
-            let owner = format!(
-                "SIPCluster {}/{}, which is older",
-                other.namespace(),
-                other.name()
-            );
-            let by_owner = taken.entry(owner).or_default();
-            ports.iter().for_each(|port| by_owner.add(port));
-        }
-    }
-    problem(service, &taken)
+        Some((owner, ports))
+    });
+    problem(service, &with_asked(by_services, asked))
+}
+
+/// With the ports that clusters ask for, by owner, but for those of a cluster that a Service has all. In whatever order the clusters come, it
+/// is the same.
+fn with_asked(
+    by_services: BTreeMap<String, PortSet>,
+    asked: impl Iterator<Item = (String, PortSet)>,
+) -> BTreeMap<String, PortSet> {
+    let has_all = |held: &PortSet, ports: &PortSet| ports.iter().all(|port| held.contains(port));
+    let is_new = |ports: &PortSet| !by_services.values().any(|held| has_all(held, ports));
+    let asked: BTreeMap<String, PortSet> = asked
+        .filter(|(_, ports)| !ports.is_empty() && is_new(ports))
+        .collect();
+    by_services.into_iter().chain(asked).collect()
 }
 
 /// Why the API server refuses a Service: who has its node ports, as the watch of Services has shown them, or else the API server's words.
@@ -155,4 +162,34 @@ fn owner(service: &Service) -> String {
         .map(|cluster| format!(" of SIPCluster {namespace}/{}", cluster.name))
         .unwrap_or_default();
     format!("Service {namespace}/{}{cluster}", service.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_of_ports_are_the_same_in_any_order() {
+        let entry =
+            |owner: &str, ports: &[u16]| (owner.to_owned(), ports.iter().copied().collect::<PortSet>());
+        let by_services = BTreeMap::from([entry("Service a", &[1, 2])]);
+        let mut asked = [
+            entry("SIPCluster a", &[1]),
+            entry("SIPCluster b", &[3, 4]),
+            entry("SIPCluster c", &[3]),
+            entry("SIPCluster d", &[3]),
+            entry("SIPCluster e", &[]),
+        ];
+        let expected = BTreeMap::from([
+            entry("Service a", &[1, 2]),
+            entry("SIPCluster b", &[3, 4]),
+            entry("SIPCluster c", &[3]),
+            entry("SIPCluster d", &[3]),
+        ]);
+        for _ in 0..asked.len() {
+            asked.rotate_left(1);
+            let found = with_asked(by_services.clone(), asked.iter().cloned());
+            assert_eq!(found, expected, "{asked:?}");
+        }
+    }
 }

@@ -61,7 +61,7 @@ impl<'a> Observed<'a> {
 
     /// By Services and Deployments: the Airship SIP operator made these too. Of a name that it used the owner of the Service is not
     /// known yet.
-    fn among(
+    pub(super) fn among(
         object: &'a SIPCluster,
         identity: &'static Identity,
         mut services: Vec<Arc<Service>>,
@@ -178,6 +178,11 @@ impl<'a> Observed<'a> {
     #[must_use]
     pub fn placement(&self) -> Option<&'a Placement> {
         self.object.status.as_ref()?.placement.as_ref()
+    }
+
+    /// Whether there is a placement that cannot be read.
+    pub(super) fn has_unreadable_placement(&self) -> bool {
+        self.object.spec.left_out.placement.is_some()
     }
 
     /// This agent's `status.drained`.

@@ -103,3 +103,29 @@ fn an_agent_remembers_the_keys_of_the_placement() {
     remade.metadata.uid = Some("uid-again".to_owned());
     assert_eq!(reported(&remade), [""; 0], "another SIPCluster");
 }
+
+#[test]
+fn what_cannot_be_read_is_reported_as_it_was() {
+    let key = || ObjectKey {
+        namespace: "tenant".to_owned(),
+        name: "one".to_owned(),
+    };
+    let inventory = Inventory::default();
+    let reported = || {
+        inventory.report_all();
+        inventory.take(1).clusters.remove(0)
+    };
+    let readable = report(&cluster(3, "rack"));
+    inventory.put_cluster(key(), readable.clone());
+    let mut unreadable = cluster(4, "rack");
+    unreadable.status.as_mut().unwrap().placement = None;
+    inventory.put_unreadable_cluster(key(), report(&unreadable));
+    let expected = wire::ObservedCluster {
+        generation: 4,
+        ..readable
+    };
+    assert_eq!(reported(), expected);
+    unreadable.metadata.uid = Some("uid-again".to_owned());
+    inventory.put_unreadable_cluster(key(), report(&unreadable));
+    assert!(reported().members.is_empty(), "another SIPCluster");
+}

@@ -126,6 +126,43 @@ fn a_full_site_is_reported_once_and_keeps_what_nodes_are() {
 }
 
 #[test]
+fn silence_counts_from_the_pass_that_places_a_cluster() {
+    let ready = |was_placed: &str| {
+        let object = cluster(&json!({
+            "observedGeneration": 3, "observedSince": "2026-01-01T00:00:00Z",
+            "conditions": [{
+                "type": "Scheduled", "status": was_placed, "reason": "SiteFull", "message": "",
+                "observedGeneration": 3, "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        }));
+        let holding = holding(
+            vec![answer("h1", MemberState::Bound)],
+            false,
+            vec![labelled(host("h1"), "one", "Worker")],
+        );
+        let declared = Cluster::parse(&object).unwrap();
+        let plan = plan(&Observation {
+            object: &object,
+            not_installed: &BTreeSet::new(),
+            now: Timestamp::from_second(NOW).unwrap(),
+            state: State::Declared(Box::new(declared), holding),
+        });
+        let own = plan.status.unwrap().finish(&Outcomes::default());
+        let mut findings = own.findings.into_iter();
+        let ready = findings
+            .find(|finding| finding.kind == conditions::READY)
+            .unwrap();
+        (ready.reason, ready.message.contains("NoAgent"))
+    };
+    assert_eq!(ready("True"), (Reason::InfraServiceFailure, true));
+    assert_eq!(
+        ready("False"),
+        (Reason::Progressing, false),
+        "nobody could answer before"
+    );
+}
+
+#[test]
 fn the_finalizer_is_added_first_and_removed_last() {
     let observe = |state, status: &Value| {
         let mut object = cluster(status);
