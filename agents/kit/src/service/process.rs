@@ -34,12 +34,12 @@ pub async fn run_started<S: Service>(
     build: impl FnOnce(&mut Agent, &mut Watches) -> S,
 ) -> anyhow::Result<()> {
     let client = agent.kubernetes().await?;
-    agent
-        .run(&client, async |agent: &mut Agent, _election| {
-            start_controller(agent, &client, build);
-            Ok(())
-        })
-        .await
+    // On the heap, because it holds the whole process.
+    let running = agent.run(&client, async |agent: &mut Agent, _election| {
+        start_controller(agent, &client, build);
+        Ok(())
+    });
+    Box::pin(running).await
 }
 
 fn start_controller<S: Service>(
