@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// So many slots. Cheap to clone.
+/// A fixed number of slots. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ConnectionSlots(Arc<Shared>);
 
@@ -167,7 +167,7 @@ impl State {
 }
 
 impl ConnectionSlot {
-    /// The peer has said something.
+    /// Records that the first byte of the peer has been read: the connection is not silent any more.
     pub fn spoke(&self) {
         let mut state = self.slots.lock();
         let holders = state.addresses.get_mut(&self.address);

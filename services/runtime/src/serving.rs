@@ -23,11 +23,11 @@ use crate::tls::{Connection, Listener};
 
 /// A connection is told to end after this long, so that withdrawn CAs and roles take effect on all.
 const LONG: Duration = Duration::from_hours(1);
-/// The same for one that is good for little: long enough to ask what the server is waiting for.
+/// The same for [`Stay::Brief`]: long enough for a client to ask what the server is waiting for.
 const BRIEF: Duration = Duration::from_secs(2);
-/// How long open streams may still take then; watches resume elsewhere.
+/// How long open streams may last after their connection was told to end; watches resume on another connection.
 const GRACE: Duration = Duration::from_secs(30);
-/// Silence after which a client is asked for a sign of life, and how long it may take to give one.
+/// Silence after which the server pings a client, and how long the answer to the ping may take.
 const HTTP2_KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Calls and streams of one connection at once; more wait in the client. Limits of identities are elsewhere: this one bounds
@@ -39,18 +39,18 @@ const HEADERS: u32 = 16 << 10;
 /// How long clients may stay connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stay {
-    /// As long as certificates are trusted without another look.
+    /// As long as a certificate is trusted without another check.
     Long,
-    /// They had better go elsewhere: long enough for a few questions.
+    /// Only for a few calls: another server serves, and clients should connect to that one.
     Brief,
 }
 
 /// Ages of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Ages {
-    /// When it is told to end.
+    /// Age at which the server tells it to end.
     age: Duration,
-    /// How long its calls may take then, before it is cut.
+    /// How long its calls may last after that, before the connection is closed.
     grace: Duration,
 }
 
@@ -79,7 +79,7 @@ pub enum Error {
 struct Round {
     stay: Stay,
     connections: mpsc::Sender<Connection>,
-    /// Cancelled when its connections are cut.
+    /// Cancelled when the connections are closed whatever calls are open.
     cut: CancellationToken,
 }
 
@@ -90,7 +90,7 @@ impl Round {
         let server = server(age).add_routes(routes.clone());
         let accepted = ReceiverStream::new(accepted).map(Ok::<Connection, Infallible>);
         servers.spawn(async move {
-            // It tells its connections to end when no more of them come.
+            // When the stream of connections ends, the server tells those it has to end.
             let served = server.serve_with_incoming_shutdown(accepted, std::future::pending());
             served.await.map_err(Error::Server)
         });
@@ -108,7 +108,7 @@ impl Round {
         self.connections.send(connection).await.map_err(gone)
     }
 
-    /// Its connections are told to end now, and are cut when that takes too long.
+    /// Tells all connections of the round to end, and closes those that are still open after the grace period.
     fn end(self, cutting: &mut JoinSet<()>) {
         let Self {
             stay,
@@ -124,7 +124,7 @@ impl Round {
     }
 }
 
-/// Serves until `stop`; each time `stays` says something else, connections that are open are told to end.
+/// Serves until `stop`. Each time `stays` has a different value, the server tells open connections to end.
 ///
 /// # Errors
 /// When a server fails.
@@ -156,7 +156,7 @@ pub(crate) async fn serve(
             }
         }
     }
-    // Nobody is let in any more, and who is in may end what has begun.
+    // The server accepts no further connections; calls in progress may complete.
     drop(accepted);
     round.end(&mut cutting);
     while let Some(ended) = servers.join_next().await {

@@ -88,7 +88,7 @@ impl Tasks {
         self.names.insert(handle.id(), name.into());
     }
 
-    /// Starts a task that goes on for ever and may be dropped wherever it waits: it is, when the shutdown begins.
+    /// Starts a task that runs for ever and may be dropped at any await. It is dropped when the shutdown begins.
     pub fn spawn_endless<E>(
         &mut self,
         name: impl Into<Name>,
@@ -115,7 +115,7 @@ impl Tasks {
         };
         let mut failure = first
             .map(|(task, end)| {
-                // Whoever asked for the shutdown may have done so while this task was ending.
+                // Another task may have requested the shutdown while this one ended.
                 let unasked = end.and_then(|()| Err(Error::Ended { task }));
                 match unasked {
                     Err(Error::Ended { task: _ }) if self.shutdown.is_cancelled() => Ok(()),

@@ -133,7 +133,7 @@ impl Backups {
     }
 
     fn age(&self) -> Option<Duration> {
-        // One from the future is as good as one of now.
+        // If the newest backup has a time in the future (the clock was set back), its age is 0.
         self.newest()
             .map(|newest| SystemTime::now().duration_since(newest).unwrap_or_default())
     }

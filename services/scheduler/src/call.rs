@@ -60,9 +60,9 @@ pub enum Call {
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Tells something.
+    /// Changes nothing.
     Read,
-    /// Changes the ledger or the inventory: whether it did is not known when its deadline passes.
+    /// Changes the ledger or the inventory. If its deadline passes, the caller cannot tell whether the change was made.
     Write,
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn asked_for(
     Some(asked.collect())
 }
 
-/// Most hosts are no better than what their domain has already: that is seen from one small cell per value.
+/// The best host of each domain so far, in one small cell per domain: for most hosts, reading that cell shows that they are no better.
 pub(crate) struct Best {
     cells: Vec<Score>,
     /// The domains that have a host, as they were met.

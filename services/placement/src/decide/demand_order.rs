@@ -1,12 +1,12 @@
-//! What comes first where not everything can be had: replacements of the lost, then one move, then growth.
+//! The order in which demands are served if not all can be met: replacements of lost members, then one move, then growth.
 
 use super::demand::Demand;
 use super::network::{Layout, used_offer};
 use super::role_needs::{Gate, Pressing, count};
 use super::solution::{Choice, Found, Solution};
 
-/// Sends what is demanded: replacements of the lost first, the most pressing of all roles first and then in the order of role names; then
-/// one of the moves that are demanded; then growth, in the order of role names.
+/// Sends the demands through the network. First replacements of lost members: the most pressing of all roles first, then in the order of role
+/// names. Then one of the demanded moves. Then growth, in the order of role names.
 ///
 /// The move is that of the first role whose move leaves nothing undone, or else of the first in which one can be made. So more hosts
 /// never leave more undone.
@@ -30,7 +30,7 @@ pub(crate) fn find_hosts(demands: Vec<Demand>, levels: usize) -> Solution {
     }
 }
 
-/// Demands with the move of one role only.
+/// The demands, with moves for this role only.
 fn only_move_of(demands: &[Demand], role: usize) -> Vec<Demand> {
     let mut only = demands.to_vec();
     for (_, demand) in only.iter_mut().enumerate().filter(|(other, _)| *other != role) {
@@ -40,7 +40,7 @@ fn only_move_of(demands: &[Demand], role: usize) -> Vec<Demand> {
     only
 }
 
-/// What was sent so far.
+/// What has been sent so far.
 struct Sent {
     demands: Vec<Demand>,
     layout: Layout,
@@ -48,8 +48,8 @@ struct Sent {
 }
 
 impl Sent {
-    /// As many replacements of the lost as possible. Which role's turn it is does not change how many: a path that one role has used leads no
-    /// other one to less (the sets of replacements for which there are hosts are a matroid).
+    /// Sends as many replacements of lost members as possible. The order of the roles does not change that number: a path that one role uses never
+    /// reduces the total (the sets of replacements for which there are hosts are a matroid).
     fn lost(demands: Vec<Demand>, levels: usize) -> Self {
         let mut layout = Layout::new(&demands, levels);
         let mut found = vec![Found::default(); demands.len()];
@@ -78,8 +78,8 @@ impl Sent {
         roles.all(|(demand, found)| found.replaced == demand.replace)
     }
 
-    /// The same replacements and one move besides, if it can be made: in a network of its own, in which the domains of
-    /// those that leave are open from the start.
+    /// The same replacements and one move of this role, or `None` if no host allows it. Uses a new network, in which the domains of the members to
+    /// be moved are open from the start.
     fn moved(&self, demands: Vec<Demand>, role: usize, levels: usize) -> Option<Self> {
         let mut layout = Layout::new(&demands, levels);
         layout.open_move(role);
@@ -97,7 +97,7 @@ impl Sent {
         })
     }
 
-    /// And what is missing, as far as possible.
+    /// Sends growth, as far as possible.
     fn grow(self, levels: usize) -> Solution {
         let Self {
             demands,

@@ -18,7 +18,7 @@ use crate::ineligible::{Ineligible, all_reasons};
 use crate::request::Request;
 use crate::site::{NONE, Slot, Value, at, slot};
 
-/// How many hosts that are not eligible are considered per role, the first by name.
+/// Hosts that are considered per role among those that are not eligible: the first by name.
 const MOST_CONSIDERED: usize = 64;
 /// How many pairs of a role and a reason are tried, each by deciding again: more than a few roles that lack hosts have.
 const MOST_TRIED: usize = 24;
@@ -168,8 +168,8 @@ fn by_only_reason(
     by_reason
 }
 
-/// Whether somebody could take the reason away without changing what is asked. A missing topology label could be added,
-/// but nobody knows with which value.
+/// Whether a person could remove the reason without changing the request. A missing topology label could be added, but its right value is not
+/// known.
 fn can_be_mended(reason: &Ineligible) -> bool {
     match reason {
         Ineligible::Problem(_)

@@ -7,7 +7,7 @@ use crate::life::{Circumstances, Quota, Stage};
 use crate::request::{FailReason, Member, Replaces};
 use crate::site::{Site, Slot};
 
-/// A member with what the site knows of it now.
+/// A member, with what the site shows of its host now.
 #[derive(Debug, Clone)]
 pub(crate) struct Known<'a> {
     pub(crate) member: &'a Member,

@@ -1,14 +1,14 @@
 //! The decision, in this order:
 //!
-//! 1. `account`: what each role has and lacks, with `known` (a member and its host), `pairs` (replacements and what they replace),
-//!    `victims` (surplus) and `quota`.
+//! 1. `role_needs`: what each role has and lacks, with `known` (a member and its host), `pairs` (replacements and the members that they
+//!    replace), `surplus_members` (which members a role releases when it shrinks) and `quota`.
 //! 2. `pool`: the hosts that a role could get, with `score` (which is better, by `preferences`), `best` and `spots` (the few that matter).
-//! 3. `solve`: the best placement, and in which namespace; then `pressing`, so that of failed members the more pressing are replaced.
-//!    What a role asks is a `demand`, with the domains of the hierarchy as a `tree`; all demands are one `network` with a `price` for
-//!    each choice, and `precedence` sends the `flow` through it; the outcome is a `solution`.
+//! 3. `solve`: the best placement, and in which namespace; then `replacement_order`, so that of failed members the more pressing are
+//!    replaced. What a role asks is a `demand`, with the domains of the hierarchy as a `tree`; all demands are one `network` with a `price`
+//!    for each choice, and `demand_order` sends the `flow` through it; the outcome is a `solution`.
 //! 4. [`add_role`]: what each role keeps, takes and releases.
 //! 5. `reports`: what people should know of the members.
-//! 6. `refuse`: why a role does not get what it wants, with `cut` (the proof) and `helps` and `more_hosts` (what would help).
+//! 6. `refuse`: why a role does not get what it wants, with `bottleneck` (the proof) and `helps` and `more_hosts` (what would help).
 
 mod best;
 mod bottleneck;
@@ -61,7 +61,7 @@ use crate::site::{Site, at};
 /// - Among all possible placements the best is taken: in one namespace where that is possible, then the most even
 ///   spread over the policy's hierarchy, then leaving hosts that other roles match, then inspected hosts, then powered and healthy ones,
 ///   then by name. For one role that is the optimum in this order; for several it is the optimum of the sums over
-///   the roles (`tests/optimum` holds it against a linear program; where hosts of one topology domain are in several
+///   the roles (`tests/optimum` compares it with a linear program; where hosts of one topology domain are in several
 ///   domains of the hierarchy, or a role grows while one of its failed members is replaced in that one's topology domain,
 ///   the spread is within a few per cent of it).
 ///

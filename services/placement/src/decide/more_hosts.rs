@@ -44,7 +44,7 @@ pub(super) fn fewest(
         .map(Help::MoreHosts)
 }
 
-/// Whether there are as many domains as hosts.
+/// Whether the domains that the selector allows are enough for the hosts that are needed.
 fn has_room(need: &Need) -> bool {
     let Need {
         role: _,
@@ -55,7 +55,7 @@ fn has_room(need: &Need) -> bool {
     only_in.as_ref().is_none_or(|open| open.len() >= at(*count))
 }
 
-/// What these roles need, with the domains that would not do.
+/// What these roles need, with the domains in which further hosts would not help.
 fn with_domains(
     inputs: &Inputs<'_>,
     solution: &Solution,

@@ -143,7 +143,7 @@ impl Layout {
     }
 }
 
-/// A node with the one edge that leads to it.
+/// A gate's node, the node above it, and the edge between the two.
 #[derive(Debug, Clone, Copy)]
 struct Way {
     from: u32,
@@ -151,11 +151,11 @@ struct Way {
     edge: u32,
 }
 
-/// Above the domains of members that are replaced, where something limits how many.
+/// The gates of a role, where something limits how many members are replaced: only they lead to hosts in the domains of those members.
 #[derive(Debug, Clone, Copy, Default)]
 struct Gates {
     lost: Option<Way>,
-    /// Below that: of lost members that are no lost replacements.
+    /// Below `lost` where that exists: for lost members other than lost replacements.
     fresh: Option<Way>,
     moving: Option<Way>,
 }
@@ -186,7 +186,7 @@ impl Gates {
         Self { lost, fresh, moving }
     }
 
-    /// The one that leads to spots of this kind.
+    /// The gate that leads to spots of this kind; `None` if no gate limits them.
     fn way(&self, gate: Gate) -> Option<Way> {
         match gate {
             Gate::Open => None,

@@ -11,7 +11,7 @@ use crate::request::{FailReason, MemberState, Replaces};
 /// What follows for the members of a role.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
-    /// Members that are kept beside their claimed replacement, with that.
+    /// Members that are kept beside their claimed replacement, by host, with the replacement's host.
     pub(crate) outgoing: BTreeMap<HostId, HostId>,
     /// Members whose place another one has: they are released.
     pub(crate) ended: BTreeMap<HostId, ReleaseReason>,
@@ -19,12 +19,12 @@ pub(crate) struct Pairs {
     pub(crate) extra: BTreeSet<HostId>,
 }
 
-/// How one of a pair is.
+/// Condition of one member of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Well,
     MovePending,
-    /// Its host is not in the inventory, and has not failed.
+    /// Its host is not in the inventory, and does not count as failed yet.
     Unknown,
     Failed(FailReason),
 }
@@ -63,8 +63,9 @@ impl Pairs {
             }
             let is_bound = new.member.state != MemberState::Claimed;
             match (condition(new), condition(old)) {
-                // The move is withdrawn: none of them comes for the other, failed or not. What is not bound goes at once, whoever
-                // else could go or is missing: kept, it would be one more replacement under way, or growth that no quota counted.
+                // The move is withdrawn: neither member replaces the other any more, whether or not they failed. An unbound replacement is released
+                // at once, whatever else the role needs or could release: kept, it would be one more replacement under way, or growth that no quota
+                // has counted.
                 (_, Condition::Well) if !is_bound => {
                     pairs
                         .ended
@@ -73,7 +74,7 @@ impl Pairs {
                 (_, Condition::Well) => {
                     pairs.extra.insert(new.member.host.clone());
                 }
-                // Once it is bound, the place is its own, and it stays until it is replaced.
+                // A bound replacement has the place, and stays until it is itself replaced.
                 (Condition::Failed(_), Condition::Failed(reason)) if is_bound => {
                     pairs.ended.insert(host.clone(), ReleaseReason::Failed(reason));
                 }
@@ -84,7 +85,7 @@ impl Pairs {
                 (_, Condition::Failed(reason)) => {
                     pairs.ended.insert(host.clone(), ReleaseReason::Failed(reason));
                 }
-                // A new one that nobody sees may never come back.
+                // Only if both hosts are in the inventory: a new one that is missing may never come back.
                 (Condition::Well | Condition::MovePending, Condition::MovePending) if is_bound => {
                     pairs.ended.insert(host.clone(), ReleaseReason::Moved);
                 }

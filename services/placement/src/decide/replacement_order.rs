@@ -111,7 +111,7 @@ pub(crate) fn solve<'a>(
     best
 }
 
-/// A member that waits takes the turn before that of a less pressing one of another role.
+/// Lets a waiting member take the turn before that of a less pressing member of another role.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Overtaking {
     pressing: Pressing,
@@ -126,7 +126,7 @@ impl Overtaking {
             role,
             other,
         } = self;
-        // The next replacement of the one role is that member's, those of the other one are whose they were in fact.
+        // `role` gets the next turn, for that member. The turns of `other` are set to the members that it has replaced.
         if let Some(turn) = accounts.roles[*role].turns.get_mut(replaced[*role].len()) {
             *turn = *pressing;
         }
@@ -137,7 +137,7 @@ impl Overtaking {
     }
 }
 
-/// The lost members of a role that are replaced, and by what.
+/// The lost members of a role that are replaced, each with the host that replaces it.
 type Replaced = Vec<(Pressing, Choice)>;
 
 fn replaced(site: &Site, accounts: &Accounts<'_>, found: &[Found]) -> Vec<Replaced> {
@@ -153,7 +153,7 @@ fn replaced(site: &Site, accounts: &Accounts<'_>, found: &[Found]) -> Vec<Replac
     accounts.roles.iter().zip(found).map(of_role).collect()
 }
 
-/// Nothing where each role has a replacement in each of its turns.
+/// The replaced members of all roles, or an empty list if every role has a replacement in each of its turns.
 fn replaced_if_some_wait(site: &Site, accounts: &Accounts<'_>, ordered: &Ordered) -> Vec<Replaced> {
     let mut roles = accounts.roles.iter().zip(ordered.found());
     if roles.any(|(account, found)| found.replaced < account.replaceable) {
@@ -163,7 +163,7 @@ fn replaced_if_some_wait(site: &Site, accounts: &Accounts<'_>, ordered: &Ordered
     }
 }
 
-/// Members that wait though a host that they could have replaces a less pressing one of another role.
+/// Members that wait although a host that could replace them replaces a less pressing member of another role.
 fn overtakings(
     site: &Site,
     accounts: &Accounts<'_>,

@@ -79,8 +79,8 @@ fn report(known: &Known<'_>, kind: ReportKind) -> Report {
     }
 }
 
-/// A member stays whatever its host is like now, and each thing that would keep it from being taken today is said; that
-/// it is held and consumed is as it should be.
+/// Reports each reason for which the member could not be claimed today; it stays nevertheless. That it is held and has a consumer is normal for a
+/// member.
 fn about_member(
     site: &Site,
     request: &Request,
@@ -103,7 +103,7 @@ fn about_member(
             | Ineligible::ReplaceRequested
             | Ineligible::WriteRefused
             | Ineligible::NotFound => true,
-            // A member goes through these states while it is used; the others are worth a word.
+            // A member passes through these states while it is in use; all other states are reported.
             Ineligible::State(state) => {
                 matches!(
                     state,

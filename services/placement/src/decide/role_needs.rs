@@ -1,5 +1,5 @@
-//! Who of a cluster's members counts: what stays, what must go whatever hosts there are, and what is missing. All of it
-//! follows from the members' stages, see [`crate::life`].
+//! Which of a cluster's members count: which stay, which must be released whatever hosts there are, and how many are missing. All of it follows
+//! from the members' stages, see [`crate::life`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -243,7 +243,7 @@ impl<'a> Draft<'a> {
         Self { role, places, used }
     }
 
-    /// How many places it has of those that its quota has counted.
+    /// How many of its places its quota has counted.
     fn counted(&self) -> usize {
         let is_counted = |place: &&Place<'_>| match place.filled_by.quota() {
             Quota::Counted => true,

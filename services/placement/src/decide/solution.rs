@@ -19,9 +19,9 @@ pub(crate) struct Choice {
 /// What was found for one role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// How many of the lost.
+    /// How many lost members are replaced.
     pub(crate) replaced: u32,
-    /// How many of those leaving: 0 or 1.
+    /// How many members are moved: 0 or 1.
     pub(crate) moved: u32,
     pub(crate) grown: u32,
     pub(crate) choices: Vec<Choice>,

@@ -21,12 +21,12 @@ pub(crate) fn own(site: &Site, members: &[Member]) -> Vec<Slot> {
         .collect()
 }
 
-/// Where hosts are looked for.
+/// Which hosts a solution may use.
 #[derive(Clone, Copy, Default)]
 struct Within<'a> {
     /// Only in this namespace.
     only: Option<&'a Namespace>,
-    /// These only if there are no others.
+    /// Hosts that are used only if there are no others.
     outside: Option<&'a FixedBitSet>,
 }
 

@@ -58,9 +58,9 @@ pub(crate) struct BestSpots {
 
 #[derive(Debug, Clone, Default)]
 struct LeafSpots {
-    /// Fewer than twice as many as are kept, and the best are among them.
+    /// Fewer than twice the number of candidates to keep; the best are among them.
     best: Vec<Candidate>,
-    /// What is no better is not kept.
+    /// A candidate that is not better than this is dropped.
     limit: Option<Score>,
     added: usize,
 }

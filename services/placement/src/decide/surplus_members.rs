@@ -10,7 +10,7 @@ use crate::life::ReleaseOrder;
 use crate::request::{FailReason, MemberState};
 use crate::site::Site;
 
-/// One of the places that a role wants filled: by a member, beside which the one may be kept whose place it takes.
+/// One of the places that a role wants filled: the member that fills it, and the member beside it that it replaces, if that is still kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Place<'a> {
     pub(crate) filled_by: Known<'a>,

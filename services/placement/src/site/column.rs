@@ -29,7 +29,7 @@ pub(crate) struct Column {
     texts: usize,
     exists: Set,
     not_empty: Set,
-    /// The value of each slot, while many hosts have the key; rare keys look into the host's own labels.
+    /// The value of each slot, while many hosts have the key; `None` while few do: then the host's own labels have it.
     of: Option<Vec<Value>>,
 }
 
@@ -103,7 +103,7 @@ impl Column {
         self.values.len()
     }
 
-    /// The value of a slot, [`NONE`] without; None when the column does not know by itself.
+    /// The value of a slot, [`NONE`] without the label; None if only the host's own labels have it.
     pub(crate) fn value_of(&self, host: Slot) -> Option<Value> {
         self.of
             .as_ref()
@@ -115,7 +115,7 @@ impl Column {
         self.of.as_deref()
     }
 
-    /// `ranks` has the host.
+    /// Adds a host's value. `ranks` must already have the host.
     pub(crate) fn insert(&mut self, host: Slot, text: &LabelValue, ranks: &Ranks) -> Value {
         let value = self
             .numbers
@@ -133,7 +133,7 @@ impl Column {
         value
     }
 
-    /// `ranks` still has the host.
+    /// Removes a host's value. `ranks` must still have the host.
     pub(crate) fn remove(&mut self, host: Slot, value: Value, ranks: &Ranks) {
         if let Some(entry) = self.values.get_mut(at(value)) {
             entry.hosts.remove(host, ranks);

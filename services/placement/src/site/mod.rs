@@ -34,26 +34,26 @@ pub struct Site {
     policy: Policy,
     ranks: Ranks,
     rows: Vec<Option<Row>>,
-    /// Of all rows.
+    /// Bytes of all rows.
     host_bytes: usize,
     vacant: Vec<Slot>,
     keys: BTreeMap<LabelKey, Key>,
     columns: Vec<(LabelKey, Column)>,
-    /// Of the values of all columns.
+    /// Bytes of the values of all columns.
     column_bytes: usize,
-    /// Numbers of columns that no host has a label of any more.
+    /// Free numbers of columns: no host has a label of these keys any more.
     unused_keys: Vec<Key>,
     networks: BTreeMap<NetworkId, u32>,
     network_hosts: Vec<(NetworkId, Set)>,
-    /// Numbers of networks in which no host has an address any more.
+    /// Free numbers of networks: no host has an address in them any more.
     unused_networks: Vec<u32>,
     namespaces: BTreeMap<Namespace, Set>,
     live: FixedBitSet,
-    /// No reason against the host by itself.
+    /// Hosts that are eligible by themselves, without regard to SIP labels and holders.
     sound: FixedBitSet,
-    /// It carries no SIP label.
+    /// Hosts without SIP labels.
     unlabelled: FixedBitSet,
-    /// No reason against the host by itself, nor by its SIP labels; a cluster may hold it.
+    /// Hosts that are eligible by themselves and by their SIP labels; a cluster may hold them.
     eligible: FixedBitSet,
     held: FixedBitSet,
     uninspected: FixedBitSet,
@@ -70,7 +70,7 @@ pub struct Site {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Claim {
     None,
-    /// By a cluster.
+    /// A cluster holds the host.
     Held,
     Orphaned,
 }

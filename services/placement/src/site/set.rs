@@ -65,7 +65,7 @@ impl Set {
         }
     }
 
-    /// `ranks` has the host.
+    /// Adds a host. `ranks` must already have it.
     pub(crate) fn insert(&mut self, host: Slot, ranks: &Ranks) {
         match self {
             Self::Few(slots) => {
@@ -90,7 +90,7 @@ impl Set {
         }
     }
 
-    /// `ranks` still has the host.
+    /// Removes a host. `ranks` must still have it.
     pub(crate) fn remove(&mut self, host: Slot, ranks: &Ranks) {
         match self {
             Self::Few(slots) => {

@@ -1,4 +1,4 @@
-//! What a server does about a peer that exceeds its limits: it reads what comes by that connection later, or ends the connection.
+//! What a server does about a peer that exceeds its limits: it pauses reading from that connection, or ends the connection.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -8,10 +8,10 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// Nothing is read for so long at most: keepalive of the peer's would end the connection.
+/// Longest pause: without reads for longer, the peer's keepalive would end the connection.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Of one connection. Cheap to clone.
+/// Pauses and ends one connection. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Brake(Arc<State>);
 
@@ -21,7 +21,7 @@ struct State {
     over: CancellationToken,
 }
 
-/// While nothing is read.
+/// A period without reads.
 #[derive(Debug, Clone, Copy)]
 struct Pause {
     begun: Instant,
@@ -29,7 +29,7 @@ struct Pause {
 }
 
 impl Brake {
-    /// Nothing is read before this time, but something once in each [`LONGEST`].
+    /// Pauses reading until `until`, but for at most [`LONGEST`] after the present pause began.
     pub(super) fn pause(&self, until: Instant) {
         let now = Instant::now();
         let mut own = self.0.pause.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,23 +40,23 @@ impl Brake {
         pause.until = pause.until.max(until).min(pause.begun + LONGEST);
     }
 
-    /// Until when nothing is read; `None` when something may be.
+    /// End of the present pause; `None` if reading is allowed.
     pub(super) fn paused(&self) -> Option<Instant> {
         let mut own = self.0.pause.lock().unwrap_or_else(PoisonError::into_inner);
         *own = own.filter(|pause| pause.until > Instant::now());
         own.map(|pause| pause.until)
     }
 
-    /// Returns whether it was open until now.
+    /// Ends the connection. Returns whether it was open until now.
     pub(super) fn close(&self) -> bool {
-        // One who comes at the same time waits.
+        // Serialises concurrent calls, so that only one of them returns true.
         let _alone = self.0.pause.lock().unwrap_or_else(PoisonError::into_inner);
         let was_open = !self.0.over.is_cancelled();
         self.0.over.cancel();
         was_open
     }
 
-    /// Is done once the connection is closed.
+    /// Completes when the connection is closed.
     pub(super) fn closed(&self) -> WaitForCancellationFutureOwned {
         self.0.over.clone().cancelled_owned()
     }

@@ -26,11 +26,11 @@ pub struct Connection {
     io: Either<Box<TlsStream<TcpStream>>, TcpStream>,
     peer: Peer,
     ends: Vec<End>,
-    /// While nothing is read.
+    /// The timer of the present pause in reading.
     pause: Option<Pin<Box<Sleep>>>,
-    /// Why it is over.
+    /// Why the connection has ended; `None` while it is open.
     over: Option<&'static str>,
-    /// Among the connections of its identity; `None` where nobody counts them.
+    /// Counts the connection among those of its identity; `None` if connections are not counted.
     held: Option<Held>,
 }
 
@@ -39,13 +39,13 @@ pub struct Connection {
 enum End {
     /// The certificate that it was opened with expires.
     Expiry(Pin<Box<Sleep>>),
-    /// The certificate that it was opened with is not believed any more.
+    /// The server does not trust the certificate any more that it was opened with.
     Withdrawal(Withdrawal),
-    /// It has been told to end before, and had its time.
+    /// The server has told the client to end it, and its time for that is over.
     Age(Pin<Box<Sleep>>),
     /// Its identity, or its site, has as many newer ones as it may have.
     Replaced(Pin<Box<WaitForCancellationFutureOwned>>),
-    /// The same, for a cause that concerns all connections.
+    /// The server closes all connections of its round.
     Cut(Pin<Box<WaitForCancellationFutureOwned>>),
     /// Its peer exceeds its limits by far.
     Excess(Pin<Box<WaitForCancellationFutureOwned>>),
@@ -89,13 +89,13 @@ impl End {
     }
 }
 
-/// Why a connection with its handshake done is refused.
+/// Why a connection is refused after its handshake.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
-    /// It is not believed any more.
+    /// Its certificate is not trusted any more.
     #[error("the certificate is not trusted")]
     Trust(#[from] rustls::Error),
-    /// It cannot be read.
+    /// Its certificate cannot be read.
     #[error("the certificate cannot be read")]
     Certificate(#[from] crate::identity::Error),
 }
@@ -118,7 +118,7 @@ impl Connection {
         address: SocketAddr,
         tls: &ServerTls,
     ) -> Result<Self, Refused> {
-        // Watched before it is verified again: whatever comes after is noticed.
+        // Subscribed before the second verification, so that every later change of the trusted files is noticed.
         let changes = tls.0.changes();
         let (_, session) = stream.get_ref();
         // The handshake demands a certificate; without one this refuses like any unreadable one.
@@ -153,7 +153,7 @@ impl Connection {
         &self.peer
     }
 
-    /// The same connection, which is cut at `last` or when `cut` is cancelled at the latest.
+    /// The same connection, which is closed at `last`, or earlier when `cut` is cancelled.
     pub(crate) fn ending(mut self, last: Instant, cut: CancellationToken) -> Self {
         let cut = Box::pin(cut.cancelled_owned());
         self.ends
@@ -170,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// Is done when what the peer sends may be read.
+    /// Completes when bytes of the peer may be read.
     fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(until) = self.peer.brake().paused() {
             let pause = self.pause.get_or_insert_with(|| Box::pin(sleep_until(until)));
@@ -183,7 +183,7 @@ impl Connection {
         Poll::Ready(())
     }
 
-    /// An error once the connection is over. It counts for writes too: one that waits for its peer would keep the connection.
+    /// An error once the connection has ended. Writes check it too: a write that waits for the peer would keep the connection open.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.over.is_none() {
             self.over = self.ends.iter_mut().find_map(|end| match end.poll(cx) {

@@ -22,13 +22,13 @@ const SITE_FACTOR: usize = 4;
 /// Open connections of one identity, in the order in which they came, each with its number among all.
 type Open = VecDeque<(u64, CancellationToken)>;
 
-/// The connections of each identity: a newer one replaces the oldest. An agent whose network loses connections without a
-/// word is never locked out by those that it has lost.
+/// The connections of each identity: a newer one replaces the oldest. So an agent whose network drops connections without closing them can always
+/// connect again.
 #[derive(Debug, Clone)]
 pub(super) struct Connections {
     most: usize,
     open: Arc<Mutex<State>>,
-    /// How often the end of one is logged.
+    /// Limits log lines about replaced connections.
     log: Arc<QuietByAddress>,
 }
 
@@ -128,7 +128,7 @@ impl State {
 }
 
 impl Held {
-    /// Is done when the connection has to end.
+    /// Completes when a newer connection replaces this one.
     pub(super) fn replaced(&self) -> WaitForCancellationFutureOwned {
         self.replaced.clone().cancelled_owned()
     }

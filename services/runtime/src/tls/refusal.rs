@@ -1,4 +1,4 @@
-//! Certificates that are refused: the reason travels through rustls, and whom they name beside it.
+//! Certificates that are refused: rustls carries the reason, and a task-local variable carries the identity that the certificate names.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use rustls::{CertificateError, OtherError};
 
 tokio::task_local! {
-    /// Whom the certificate names that the handshake of this task has shown.
+    /// The identity that the peer's certificate names in this task's handshake.
     static CLAIMED: RefCell<Option<String>>;
 }
 
-/// Runs a handshake. Returns with it the identity that the peer's certificate names, whether or not it was believed.
+/// Runs a handshake. Returns its result and the identity that the peer's certificate names, whether or not it was accepted.
 pub(super) async fn claimed<T>(handshake: impl Future<Output = T>) -> (T, Option<String>) {
     let handshake = async {
         let done = handshake.await;
@@ -19,13 +19,13 @@ pub(super) async fn claimed<T>(handshake: impl Future<Output = T>) -> (T, Option
     CLAIMED.scope(RefCell::default(), handshake).await
 }
 
-/// The certificate names this identity.
+/// Records the identity that the peer's certificate names.
 pub(super) fn claim(identity: impl FnOnce() -> String) {
-    // A chain that is verified again later belongs to no handshake.
+    // Outside of a handshake, when an accepted chain is verified again, there is nothing to record to.
     let _ = CLAIMED.try_with(|claimed| claimed.replace(Some(identity())));
 }
 
-/// Whether a handshake failed because of who the peer is, and not because of how it speaks.
+/// Whether a handshake failed because of the peer's certificate, and not because of the protocol.
 pub(super) fn is_of_identity(error: &std::io::Error) -> bool {
     let cause = error
         .get_ref()
@@ -36,12 +36,12 @@ pub(super) fn is_of_identity(error: &std::io::Error) -> bool {
     )
 }
 
-/// A certificate that chains, but names somebody who is not meant.
+/// The rustls error for a certificate that chains to a trusted CA, but that this side does not accept.
 pub(super) fn refused(error: crate::identity::Error) -> rustls::Error {
     rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error))))
 }
 
-/// The error of a handshake with the reason of [`refused`] in its own words: rustls shows it as a debug text.
+/// The error of a handshake with the reason of [`refused`] as its text; rustls would show that reason in debug format.
 pub(super) fn readable(error: std::io::Error) -> std::io::Error {
     let refusal = error
         .get_ref()

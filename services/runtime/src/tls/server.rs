@@ -97,7 +97,7 @@ impl ServerTls {
         Ok(trust.verify(leaf, intermediates, UnixTime::now())?.0)
     }
 
-    /// Waits until this chain is not believed any more.
+    /// Waits until this chain is not trusted any more.
     pub(super) async fn withdrawn(
         self,
         mut changes: watch::Receiver<()>,

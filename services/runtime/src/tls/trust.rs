@@ -1,4 +1,4 @@
-//! Whom a server believes: authorities by what they may certify, and who is denied whatever they say.
+//! Which certificates a server accepts: what each CA may certify, and which callers are denied whichever CA certifies them.
 //!
 //! With authorities of sites, an agent's certificate must chain to the one of the site that it names, and every other
 //! identity must be certified by one of the region's anchors itself. So an authority that a site has can make agents of that
@@ -36,12 +36,12 @@ const LONGEST_LEAF: usize = 8 * 1024;
 /// Ends of the names of authorities' files.
 const ENDINGS: [&str; 2] = ["crt", "pem"];
 
-/// Where it is said whom a server believes, besides the region's authorities.
+/// Files that decide which callers a server accepts, besides those with the region's CAs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TrustFiles {
     /// A directory with one file per site.
     pub(super) sites: Option<PathBuf>,
-    /// Who is denied.
+    /// The file with denied callers.
     pub(super) denied: Option<PathBuf>,
 }
 
@@ -59,7 +59,7 @@ impl TrustFiles {
     }
 }
 
-/// Whom a server believes.
+/// Decides which callers a server accepts.
 pub(super) struct Trust {
     realm: Realm,
     region: Arc<dyn ClientCertVerifier>,
@@ -101,7 +101,7 @@ impl Trust {
         })
     }
 
-    /// The verifier for what is the same whoever calls.
+    /// The verifier with the region's CAs, for what does not depend on the caller.
     pub(super) fn region(&self) -> &dyn ClientCertVerifier {
         &*self.region
     }
@@ -111,7 +111,7 @@ impl Trust {
         self.sites.is_none()
     }
 
-    /// Who shows this certificate, if the authority that may certify that has, and nobody denies it.
+    /// The caller that this certificate names, if a CA that may certify that caller has issued it and the caller is not denied.
     pub(super) fn verify(
         &self,
         leaf: &CertificateDer<'_>,
@@ -119,7 +119,7 @@ impl Trust {
         now: UnixTime,
     ) -> Result<(Caller, ClientCertVerified), rustls::Error> {
         if leaf.len() > LONGEST_LEAF {
-            // Thousands of names take a while to read.
+            // Reading a certificate with thousands of names takes long.
             return Err(super::refusal::refused(identity::Error::LongCertificate {
                 bytes: leaf.len(),
             }));
@@ -211,17 +211,17 @@ impl SiteAuthority {
     }
 }
 
-/// What is known of a site's authority from reading its file before.
+/// What earlier readings of a site's file found.
 #[derive(Default)]
 struct Known {
-    /// As it was when its file was usable.
+    /// The authority of the last usable file.
     good: Option<SiteAuthority>,
     /// Why its file is not usable now.
     fault: Option<String>,
 }
 
-/// The authorities of all sites, between one reading of their files and the next. A file that is not usable concerns its own
-/// site alone: what it held before stays in use, and a site without such is refused.
+/// The authorities of all sites, kept between two readings of their files. An unusable file affects only its own site: the authority that it held
+/// before stays in use, and without one the site's agents are refused.
 #[derive(Default)]
 pub(super) struct SiteAuthorities {
     known: Mutex<BTreeMap<Name, Known>>,
@@ -250,7 +250,7 @@ impl SiteAuthorities {
         for (site, file) in files {
             let read = file.and_then(|path| SiteAuthority::read(&path, region, provider));
             let known = known.entry(site.clone()).or_default();
-            // The region may have got a CA since that the site had before.
+            // The region may now have a CA that the site's last usable file has too.
             known.good.take_if(|good| !good.keys.is_disjoint(region));
             known.take(&site, read);
             usable.extend(known.good.clone().map(|good| (site, good)));
@@ -262,7 +262,7 @@ impl SiteAuthorities {
 }
 
 impl Known {
-    /// Takes in what was read, and logs it when it is something else than before.
+    /// Stores the result of a reading, and logs it if it differs from the last one.
     fn take(&mut self, site: &Name, read: Result<SiteAuthority, Error>) {
         match read {
             Ok(good) => {

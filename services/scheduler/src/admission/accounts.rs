@@ -23,9 +23,9 @@ use super::limit::Limit;
 use super::limits::Limits;
 use crate::{call::Places, error::Error};
 
-/// When to come again after a place was not free.
+/// How long a caller waits before it calls again, after no place was free.
 const SOON: Duration = Duration::from_millis(100);
-/// When to come again after too many identities of one kind.
+/// How long a caller waits before it calls again, after its group had too many identities.
 const LATER: Duration = Duration::from_secs(10);
 
 /// The accounts of one group.
@@ -35,7 +35,7 @@ struct Members {
     shared: Arc<Shared>,
 }
 
-/// The accounts of all identities that were seen lately. Bounded: so many of each [`Group`].
+/// The accounts of identities that have called recently. Each [`Group`] has at most `limits.identities` of them.
 #[derive(Debug)]
 pub(super) struct Accounts {
     limits: Limits,
@@ -43,7 +43,7 @@ pub(super) struct Accounts {
     groups: Mutex<HashMap<Group, Members>>,
 }
 
-/// What one identity has at present.
+/// What the calls of one identity take at present, and the limits on it.
 #[derive(Debug)]
 pub(super) struct Account {
     identity: PeerIdentity,
@@ -58,7 +58,7 @@ pub(super) struct Account {
     pub(super) log: Quiet,
 }
 
-/// A place for a call, of its identity and of its site, until this is dropped.
+/// A place for one call: counts against its identity and its site until this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     _own: OwnedSemaphorePermit,
@@ -82,23 +82,23 @@ pub(super) struct Charge {
     calls: AtomicUsize,
 }
 
-/// The head or the trailers of an answer, until this is dropped: the transport has written them, or never will.
+/// Bytes of the head or the trailers of an answer. They count until this is dropped, which is when the transport has written or discarded them.
 #[derive(Debug)]
 pub(super) struct Head {
     owner: Owner,
     bytes: usize,
 }
 
-/// Whose heads are counted.
+/// Against whose limit the bytes of a head count.
 #[derive(Debug)]
 enum Owner {
     Account(Arc<Account>),
-    /// All for whom the group has no account.
+    /// All identities of a group for which the group has no account, together.
     Crowd(Arc<Shared>),
 }
 
 impl Owner {
-    /// Where they are counted.
+    /// The owner's own buffer, and that of its whole site if it has an account.
     fn buffers(&self) -> (&Buffer, Option<&Buffer>) {
         match self {
             Self::Account(account) => (&account.buffer, Some(&account.shared.buffer)),
@@ -108,7 +108,8 @@ impl Owner {
 }
 
 impl Head {
-    /// Of an account, or of a caller for whom its group has none. With whether there were too many already.
+    /// Counts the bytes of a head against an account, or else against the crowd of its group. The flag is true if the caller now has more heads
+    /// unwritten than it may have.
     pub(super) fn new(
         account: Option<&Arc<Account>>,
         crowd: Option<&Arc<Shared>>,
@@ -122,7 +123,7 @@ impl Head {
         let (own, all) = owner.buffers();
         let exceeds_own = own.add(Content::Heads, bytes).is_err();
         let exceeds_all = all.is_some_and(|all| all.add(Content::Heads, bytes).is_err());
-        // Who has few is not disconnected for what others of its site leave unread.
+        // An identity with few unwritten heads is not disconnected because other identities of its site leave theirs unread.
         let exceeds = exceeds_own || exceeds_all && !own.has_few_heads();
         Some((Self { owner, bytes }, exceeds))
     }
@@ -162,7 +163,7 @@ impl Accounts {
             return Ok(Arc::clone(account));
         }
         if accounts.len() >= self.limits.identities {
-            // Whoever has something under way holds its account too.
+            // A call in progress holds an `Arc` of its account, so this removes only idle accounts.
             accounts.retain(|_, account| Arc::strong_count(account) > 1);
         }
         if accounts.len() >= self.limits.identities {
@@ -218,8 +219,8 @@ impl Account {
         limited(&self.identity, limit, why, again)
     }
 
-    /// One more call that is refused at once: for how long its caller waits, and whether it is disconnected. What others of its site are refused
-    /// does not disconnect it, nor does it wait for that much longer than for its own.
+    /// Counts one more call that is refused at once. Returns how long the caller's connection is not read, and whether to disconnect it. Refused
+    /// calls of other identities of the site never disconnect it, and lengthen its wait at most [`SITE_FACTOR`] times.
     pub(super) fn refused(&self, now: Instant) -> (Duration, bool) {
         let own = self.debt.add(now);
         let shared = self.shared.debt.as_ref().map(|debt| debt.add(now));
@@ -227,7 +228,7 @@ impl Account {
         (wait, self.debt.is_far(own))
     }
 
-    /// One more refusal that is audited.
+    /// Counts one more audited denial.
     ///
     /// # Errors
     /// [`Error::Limited`] when there were too many.
@@ -313,7 +314,7 @@ impl Account {
         Err(self.refuse(Limit::Buffer, why, SOON))
     }
 
-    /// For calls of this kind. Nothing is kept yet.
+    /// A charge for calls of this kind, with no bytes yet.
     pub(super) fn charge(self: &Arc<Self>, kind: Places) -> Charge {
         Charge {
             account: Arc::clone(self),
@@ -329,7 +330,7 @@ impl Charge {
         &self.account
     }
 
-    /// Keeps so many bytes more of its calls.
+    /// Adds bytes that a call of this identity keeps in memory.
     ///
     /// # Errors
     /// [`Error::Limited`] when they are too many; they are counted all the same.
@@ -338,7 +339,7 @@ impl Charge {
         self.keep(Content::Calls(self.kind), bytes)
     }
 
-    /// The same of a large message with a spec.
+    /// Adds bytes of a large message with a spec, which has a limit of its own.
     ///
     /// # Errors
     /// As [`add`](Self::add).

@@ -1,4 +1,4 @@
-//! One record per call: counted whatever comes of it, and written to the log where it is audited.
+//! One record per call: every call is counted, however it ends, and some are written to the audit log.
 //!
 //! Audited are denials, and every call whose descriptor says so, unless a limit of its caller refused it before anything was
 //! done: such calls are counted, and logged now and then. A stream has a line when it opens, too. Lines have the target `audit`, and pass every log filter.
@@ -77,8 +77,8 @@ type Caller<'a> = (
     Option<&'a Arc<Shared>>,
 );
 
-/// Has a head, or trailers, of a call count until they are written. A caller that leaves more of them unread than it may is disconnected: any
-/// answer would be one more.
+/// Counts the bytes of a head or of trailers against the caller until the transport has written them. Disconnects a caller that leaves more of them
+/// unread than it may: any further answer would add to them.
 fn hold(
     headers: &mut HeaderMap,
     id: &str,
@@ -97,25 +97,25 @@ fn hold(
 const UNREAD: &str = "unread";
 
 fn disconnect(peer: &Peer, cause: &'static str, metrics: &CallMetrics) {
-    // Other calls by this connection may be refused before it ends.
+    // `disconnect` returns false if an earlier refused call has already ended this connection: each disconnection is counted once.
     if peer.disconnect() {
         metrics.disconnected(cause);
     }
 }
 
-/// A call is refused at once because of a limit: its caller is read more slowly, or disconnected when it is far ahead.
+/// Acts on a call that a rate limit refuses: pauses reading from the caller's connection, or disconnects a caller that is far ahead of its rate.
 fn slow(error: &Error, (peer, account, crowd): Caller<'_>, metrics: &CallMetrics) {
     let (Error::Limited { limit, .. }, Some(peer)) = (error, peer) else {
         return;
     };
-    // Others have passed the rate already.
+    // The other limits are checked after the rate, so such calls have already counted against it.
     if !matches!(limit, Limit::Rate | Limit::Denials | Limit::Identities) {
         return;
     }
     let now = Instant::now();
     let (wait, is_far) = match (account, crowd) {
         (Some(account), _) => account.refused(now),
-        // Whose calls these were is not known.
+        // Callers without an account share one debt, so no single one of them can be blamed and disconnected.
         (None, Some(shared)) => (shared.crowd.debt.add(now), false),
         (None, None) => return,
     };
@@ -126,7 +126,7 @@ fn slow(error: &Error, (peer, account, crowd): Caller<'_>, metrics: &CallMetrics
     }
 }
 
-/// A call of a method that does not exist.
+/// A call that is refused because its method does not exist.
 #[derive(Debug)]
 pub(super) struct Refused<'a> {
     metrics: &'a CallMetrics,
@@ -134,7 +134,7 @@ pub(super) struct Refused<'a> {
     peer: Option<&'a Peer>,
 }
 
-/// Stands for every method that does not exist: callers could make any number of names.
+/// Label of every method that does not exist: callers could invent any number of names.
 const UNKNOWN: &str = "unknown";
 
 impl<'a> Refused<'a> {
@@ -146,7 +146,7 @@ impl<'a> Refused<'a> {
         }
     }
 
-    /// There is no such method.
+    /// Answers that the method does not exist, and audits the call.
     pub(super) fn denied(&self, path: &str, account: Option<&Arc<Account>>) -> Response {
         let peer = self.peer;
         self.metrics.denied(UNKNOWN);
@@ -167,7 +167,7 @@ impl<'a> Refused<'a> {
         self.answer(status, account, None)
     }
 
-    /// Its caller is at a limit.
+    /// Answers that the caller is at one of its limits.
     pub(super) fn limited(&self, error: Error, account: &Arc<Account>) -> Response {
         self.metrics.denied(UNKNOWN);
         slow(&error, (self.peer, Some(account), None), self.metrics);
@@ -175,7 +175,7 @@ impl<'a> Refused<'a> {
         self.answer(Status::from(error), Some(account), None)
     }
 
-    /// There are too many of its caller's group.
+    /// Answers that the caller's group has too many identities.
     pub(super) fn crowded(&self, error: Error, crowd: &Arc<Shared>) -> Response {
         self.metrics.denied(UNKNOWN);
         slow(&error, (self.peer, None, Some(crowd)), self.metrics);
@@ -196,7 +196,7 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// What becomes of a call. Dropping it says that its caller has gone.
+/// How a call ends, for metrics and the audit log. A record that is dropped before it has an answer means that the caller has disconnected.
 #[derive(Debug)]
 pub(super) struct Record {
     call: Call,
@@ -208,7 +208,7 @@ pub(super) struct Record {
     id: String,
     trail: Trail,
     begun: Instant,
-    /// It was refused by a limit: that is counted, and logged now and then.
+    /// A limit refused the call: it is counted, and logged only now and then.
     shed: bool,
     ended: bool,
 }
@@ -244,7 +244,7 @@ impl Record {
         self.trail.clone()
     }
 
-    /// The call is answered by this error. `guard`: what it holds, if it was let in.
+    /// Answers the call with this error. `guard`: what the call holds, if it was admitted.
     pub(super) fn refused(mut self, error: Error, guard: Option<Guard>) -> Response {
         let own = self.account.as_ref().map(|account| &account.log);
         let log = own.or(self.crowd.as_ref().map(|crowd| &crowd.log));
@@ -252,7 +252,7 @@ impl Record {
             shed(self.call.name(), &error, log, &self.metrics);
         }
         slow(&error, self.caller(), &self.metrics);
-        // Nothing was done, and a flood of such calls is not to fill the log.
+        // The call had no effect, and many such calls must not fill the log.
         self.shed = matches!(error, Error::Limited { .. });
         let status = Status::from(error);
         self.end(&status);
@@ -298,7 +298,7 @@ impl Record {
 
     /// The call is answered, and that is `answer`.
     pub(super) fn answered(mut self, status: &Status, mut answer: Response, guard: Guard) -> Response {
-        // Whoever asks again and again for what it may not have is told to come later.
+        // A caller that repeats calls that it may not make gets `RESOURCE_EXHAUSTED` and a time to wait.
         if status.code() == Code::PermissionDenied
             && let Some(Err(error)) = self.account.as_ref().map(|account| account.denied())
         {

@@ -1,4 +1,5 @@
-//! Requests as they arrive and answers as they are sent: counted, in time, and holding the call's place until both are over.
+//! Bodies of requests as they arrive and of answers as they are sent. Both count their bytes and hold the call's place until they end; requests
+//! must also arrive in time.
 
 use std::{
     pin::Pin,
@@ -23,9 +24,9 @@ pub(super) struct Received {
     metrics: CallMetrics,
     charge: Arc<Charge>,
     framing: Framing,
-    /// Further messages may come at any time: only what has begun is waited for so long.
+    /// The client may send further messages at any time: the time limit applies only to a message that has begun.
     endless: bool,
-    /// When what is awaited must have arrived.
+    /// Deadline for the arrival of the message that is awaited.
     due: Option<Pin<Box<Sleep>>>,
 }
 
@@ -53,7 +54,7 @@ impl Received {
         }
         if self.endless {
             if begins > 0 {
-                // The messages before have been read.
+                // The handler has read the earlier messages.
                 self.charge.clear();
             }
             if !self.framing.within_a_message() {
@@ -113,8 +114,7 @@ impl HttpBody for Received {
     }
 }
 
-/// An answer's body. The call is over when this and all that it handed out is dropped, be it that all is sent or that nobody
-/// reads it any more.
+/// An answer's body. The call ends when this body and all frames that it returned are dropped, whether or not the client has read them.
 #[derive(Debug)]
 pub(super) struct Sent {
     inner: Body,
@@ -134,7 +134,7 @@ impl Sent {
         }
     }
 
-    /// The data as a frame that counts until it is written; trailers instead of it when its caller has too much unread.
+    /// The data as a frame whose bytes count until it is written; trailers with an error instead if the caller has left too much unread.
     fn counted(&mut self, data: Bytes) -> Frame<Bytes> {
         match self.guard.part(data) {
             Ok(part) => Frame::data(part),

@@ -1,4 +1,4 @@
-//! Bytes of requests and answers that are kept: what the calls of one kind keep does not count against those of another.
+//! Bytes of requests and answers in memory, counted by kind of call: what one kind keeps does not count against another.
 //!
 //! One identity speaks for all tenants of its site. So messages with a large spec, which any tenant can write, have room of their
 //! own: however many there are, no other call of the identity notices. Of the rest, each kind of calls has room that no other kind
@@ -120,7 +120,7 @@ impl Buffer {
 
     /// Keeps so many bytes less.
     pub(super) fn remove(&self, of: Content, bytes: usize) {
-        // Whether the rest is too much is for who adds to it.
+        // An excess is reported to the call that adds bytes, not to one that removes them.
         let _ = self.change(of, |kept| kept.saturating_sub(bytes));
     }
 

@@ -1,5 +1,6 @@
-//! Refused calls cost, too. So each takes as long as one that is served: meanwhile the connection by which it came is not read. Who is far
-//! ahead is disconnected. Who keeps to its limits is neither, whatever others of its site do.
+//! The cost of refused calls. Each refused call takes as long as a served one: for that time the scheduler does not read from the connection of its
+//! caller. A caller whose refused calls are far ahead of its rate is disconnected. A caller within its limits is neither delayed nor disconnected,
+//! whatever other callers of its site do.
 
 use std::{
     num::NonZeroU32,
@@ -9,12 +10,12 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Who is further ahead is disconnected,
+/// Debt above which a caller is disconnected, if [`BURST`] refused calls take less time than this.
 const FAR: Duration = Duration::from_secs(4);
-/// but not before so many calls are refused: where few calls a second are allowed, a burst takes longer.
+/// Refused calls before a caller is disconnected, at any rate: at a low rate, a short burst exceeds [`FAR`].
 const BURST: u32 = 1024;
 
-/// How far the refused calls of an identity, or of a site, are ahead of the time that so many served ones take.
+/// Time that the refused calls of an identity, or of a site, would have taken as served calls, and that has not passed yet.
 #[derive(Debug)]
 pub(super) struct Debt {
     each: Duration,
@@ -23,7 +24,7 @@ pub(super) struct Debt {
 }
 
 impl Debt {
-    /// At this rate; `None`: refused calls cost their caller nothing.
+    /// A debt to which each refused call adds the time between two calls at `rate`. Without a rate, refused calls add nothing.
     pub(super) fn new(rate: Option<NonZeroU32>) -> Self {
         let each = rate.map_or(Duration::ZERO, |rate| Duration::from_secs(1) / rate.get());
         Self {
@@ -33,11 +34,11 @@ impl Debt {
         }
     }
 
-    /// One more. For how long its caller waits.
+    /// Adds one refused call. Returns how long its caller waits.
     pub(super) fn add(&self, now: Instant) -> Duration {
         let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         let next = until.map_or(now, |until| until.max(now)) + self.each;
-        // Who was disconnected begins anew before long.
+        // The cap lets a caller that was disconnected start again after a bounded time.
         let next = next.min(now + self.far + FAR);
         *until = Some(next);
         next - now

@@ -62,7 +62,7 @@ fn is_walked(path: &[u64], field: u64) -> bool {
     matches!((path, field), ([], CHANGES) | ([CHANGES], CLUSTERS))
 }
 
-/// What the next varint is.
+/// What the varint that is being read means.
 #[derive(Clone, Copy, Debug, Default)]
 enum Next {
     #[default]
@@ -82,7 +82,7 @@ pub(super) struct Elements {
     /// Where each of them ends.
     ends: Vec<u64>,
     at: u64,
-    /// Bytes that mean nothing here.
+    /// Bytes to skip: their content is not counted.
     skip: u64,
     next: Next,
     /// The varint so far, and how many of its bytes have come.
@@ -136,7 +136,7 @@ impl Elements {
                 (_, 0) => self.next = Next::Value,
                 (_, 1) => self.skip = 8,
                 (field, 2) => self.next = Next::Length { field },
-                // What is in a group is walked as if it were beside it.
+                // The content of a group is read as if it were outside of the group.
                 (_, 3 | 4) => {}
                 (_, 5) => self.skip = 4,
                 _ => return Err(malformed()),

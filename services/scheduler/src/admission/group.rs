@@ -1,4 +1,4 @@
-//! Whose identities are counted together, and what they have together.
+//! Groups of identities that share limits, and what the identities of one group take together.
 
 use std::{num::NonZeroU32, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::call::Places;
 /// How many times as much as one identity all identities of a site have together.
 pub(super) const SITE_FACTOR: u32 = 4;
 
-/// Whose identities are counted together.
+/// Identities with one shared limit on their number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Group {
     Site(Name),
@@ -44,17 +44,17 @@ impl Group {
     }
 }
 
-/// What the identities of one site have together: the owner of its CA makes as many names as it likes. Identities of other groups
-/// are made by the region's authority, and share nothing.
+/// What the identities of one site take together, and their common limits: the owner of a site's CA can create any number of identities. The
+/// region's CA issues identities of other groups, which have no common limits.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) buffer: Buffer,
     pub(super) rate: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
     pub(super) denials: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
     pub(super) places: Option<AllPlaces>,
-    /// Of refused calls of all.
+    /// Time that the refused calls of all identities owe.
     pub(super) debt: Option<Debt>,
-    /// Of those for whom the group has no account.
+    /// What identities without an account take together.
     pub(super) crowd: Crowd,
     /// How often it is logged that there are too many identities.
     pub(super) log: Quiet,
@@ -64,7 +64,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct Crowd {
     pub(super) debt: Debt,
-    /// Their calls are refused at once: only heads are kept.
+    /// Heads of refused calls; such calls keep nothing else.
     pub(super) buffer: Buffer,
 }
 

@@ -62,7 +62,7 @@ pub fn guarded(routes: Routes, limits: Limits, metrics: CallMetrics) -> Routes {
     let admission = Admission::new(limits, metrics);
     let layer =
         middleware::from_fn(move |request: Request, next: Next| admission.clone().apply(request, next));
-    // A panic is an answer like any other.
+    // Inside the layer, a panic becomes an answer that is counted and audited like any other.
     Routes::from(routes.into_axum_router().layer(load::panics()).layer(layer))
 }
 
@@ -76,7 +76,7 @@ struct Inner {
     metrics: CallMetrics,
 }
 
-/// A call that was let in.
+/// What an admitted call holds.
 struct Admitted {
     call: Call,
     record: Record,
@@ -91,7 +91,7 @@ impl Admission {
         }))
     }
 
-    /// The layer: everything that is said of it above.
+    /// Applies the steps that the module's documentation lists.
     async fn apply(self, mut request: Request, next: Next) -> Response {
         let begun = Instant::now();
         let Admitted { call, record, guard } = match self.admit(&request) {

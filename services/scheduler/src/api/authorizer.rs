@@ -28,7 +28,7 @@ use crate::{
     term::Terms,
 };
 
-/// How long a stream of reports may take to say which site it is about.
+/// How long the Hello of a stream of reports, which names the site, may take to arrive.
 const HELLO: Duration = Duration::from_secs(5);
 
 /// Gives the region to handlers, for requests whose callers are authorized.
@@ -102,7 +102,7 @@ impl Authorizer {
         self.check(&extensions, message)
     }
 
-    /// A stream of reports, once it has said which site it is about.
+    /// Authorizes a stream of reports after its first message has named the site.
     ///
     /// # Errors
     /// When the first message does not come in time, is no Hello, or the caller may not report that site.

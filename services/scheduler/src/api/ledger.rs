@@ -45,8 +45,8 @@ pub struct LedgerApi {
     exports: Exports,
 }
 
-/// Identities with an export under way: each has one at once, so that it does not begin the next one before the storage has let go of the
-/// one before.
+/// Identities with an export in progress. Each may have one, so that a new export does not begin before the storage has closed the snapshot of the
+/// former one.
 #[derive(Clone, Debug, Default)]
 struct Exports(Arc<Mutex<BTreeSet<String>>>);
 
@@ -139,7 +139,7 @@ impl Chunks {
         self.runtime.block_on(async {
             tokio::select! {
                 biased;
-                // Where nobody can change it any more the term has no end.
+                // The sender of the standing is gone, so the term never ends.
                 Ok(()) = standing.changed() => Err(stopped("the term is over; start again")),
                 () = sleep_until(until) => Err(stopped("it was not read within 5 minutes; start again, and read it faster")),
                 place = messages.reserve() => match place {
@@ -187,7 +187,7 @@ impl LedgerService for LedgerApi {
                 .and_then(|()| chunks.send());
             drop((ledger, under_way));
             if let Err(error) = read {
-                // Whoever has no room for it does not read; a stream without an End says that it was cut off.
+                // If the queue is full the client does not read; without an `End` entry it can tell that the stream was cut off.
                 let _ = failures.try_send(Err(Error::Ledger(error).into()));
             }
         });

@@ -1,4 +1,4 @@
-//! A part of the log of decisions, read in turns and for as long as its caller waits. Entries are answered as they are stored.
+//! Reads a part of the log of decisions, in turns with other callers, and stops when its caller is gone. Entries are returned as they are stored.
 
 use proto::placement::v1::Decision;
 use tokio_util::sync::CancellationToken;

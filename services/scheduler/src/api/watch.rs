@@ -62,15 +62,15 @@ struct Watcher {
     name: String,
     site: Arc<SharedSite>,
     durable: watch::Receiver<Commit>,
-    /// Something of the site is stored, or is not going to be.
+    /// Changes whenever a change of the site is stored or refused.
     stored: watch::Receiver<()>,
     ending: CancellationToken,
     cursor: Cursor,
-    /// Read in this epoch and not sent yet.
+    /// Changes that were read and not sent yet, each with the epoch in which it was read.
     ready: VecDeque<(u64, Ready)>,
-    /// To be told before anything else: what is known is to be forgotten.
+    /// Position for a `Reset` event, which is sent before any other: the client must discard all that it has received.
     reset: Option<SitePosition>,
-    /// Everything up to here was told, `Synced` included; `None` before the first time.
+    /// Revision up to which all events are sent, `Synced` included; `None` before the first `Synced`.
     sent: Option<u64>,
 }
 
@@ -124,7 +124,7 @@ impl Watcher {
                     return Ok(self.event(epoch, change));
                 }
             }
-            // Before what is durable is read: a change that comes meanwhile wakes it at once.
+            // Marked as seen before the durable commit is read, so that a change which is stored in between wakes the watcher.
             self.stored.borrow_and_update();
             let durable = *self.durable.borrow();
             let (here, changes) = {

@@ -1,10 +1,9 @@
 //! Group commit: many decisions, one sync.
 //!
-//! A decision is made under its site's lock and *staged* there, which numbers it and queues it in the same
-//! breath; one thread takes all that is queued, stores it as one batch, and then says up to which number all
-//! is durable. Whoever answers waits for the number of what it says. So the order of numbers, of the queue
-//! and of the decisions is one and the same, no lock is held while the disk works, and a slow disk makes
-//! batches larger instead of queues longer.
+//! A decision is made under its site's lock and *staged* under the same lock, which gives it a number and queues it. One thread takes all queued
+//! changes, stores them as one batch, and then announces the number up to which all changes are durable. A call answers only when the number of its
+//! change is durable. So numbers, queue and decisions have the same order, no lock is held during a write to the disk, and a slow disk makes
+//! batches larger, not queues longer.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,7 +22,7 @@ use super::{
     weight,
 };
 
-/// Changes that may wait for the disk; more callers wait for a place before they decide.
+/// Changes that may wait for the disk. Further callers wait for a place before they decide.
 pub const QUEUE: usize = 1024;
 /// Changes in one batch.
 const BATCH: usize = 512;
@@ -51,22 +50,22 @@ pub struct Committer {
 #[derive(Debug)]
 pub struct Permit {
     place: mpsc::OwnedPermit<Staged>,
-    /// Whose share its bytes are taken from.
+    /// The site's share of the queue, which the bytes of the change count against; `None`: no share limits it.
     share: Option<Share>,
-    /// Until it is staged.
+    /// Counts as one of the site's reserved places until the change is staged.
     _under_way: Option<UnderWay>,
     staged: Arc<Mutex<Commit>>,
     durable: watch::Receiver<Commit>,
     largest: Option<usize>,
 }
 
-/// The thread's side.
+/// The side of the thread that stores changes.
 #[derive(Debug)]
 pub struct Writer {
     receiver: mpsc::Receiver<Staged>,
     durable: watch::Sender<Commit>,
     notifier: Notifier,
-    /// Sites with a refused change, and the last commit that was decided on top of it.
+    /// Sites with a refused change, each with the last commit that may rest on that change.
     cut: BTreeMap<String, Commit>,
     metrics: StageMetrics,
     _ending: DropGuard,
@@ -85,7 +84,7 @@ struct Staged {
 pub struct Batch {
     changes: Vec<Change>,
     bytes: usize,
-    /// Given back when all are durable or refused.
+    /// Counts the bytes of the changes against their sites' shares until all changes are durable or refused.
     charges: Vec<Charge>,
 }
 
@@ -236,7 +235,7 @@ impl Permit {
         self.largest
     }
 
-    /// The last commit that is staged. Who looks at what is staged and changes nothing may tell of it when this is durable.
+    /// The last staged commit. A caller that reads staged state without changing it may answer when this commit is durable.
     #[must_use]
     pub fn reached(&self) -> Commit {
         *self.staged.lock().unwrap_or_else(PoisonError::into_inner)
@@ -378,7 +377,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Resets the site of a refused change, and stores in its place that it was refused: every number stays used.
+    /// Resets the site of a refused change, and stores an entry that says so under the number of that change: every number is used.
     fn refuse(
         &mut self,
         ledger: &dyn Ledger,
@@ -400,7 +399,7 @@ impl Writer {
             cause,
             "the storage refuses a change"
         );
-        // Before any position from this one on is told: nobody may then still find in memory what is not stored.
+        // Before this commit is announced as durable: from then on no reader may find the refused change in memory.
         let upto = undo(&refusal);
         self.cut.insert(refusal.site.to_owned(), upto);
         self.commit(ledger, std::slice::from_ref(&instead))?;
@@ -408,7 +407,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Changes that were decided on top of a refused one are not made either.
+    /// Replaces changes that rest on a refused change by entries that say so.
     fn replace_cut(&mut self, batch: &mut [Change], durable: &Contents) {
         for change in batch {
             let cut = self.cut.get(change.site());
@@ -419,7 +418,7 @@ impl Writer {
         }
     }
 
-    /// Tells that these are durable, and keeps what they leave.
+    /// Announces that these changes are durable, and applies them to `durable`.
     fn accept(&mut self, stored: Vec<Change>, durable: &mut Contents) {
         let Some(last) = stored.last().map(Change::commit) else {
             return;
@@ -431,12 +430,12 @@ impl Writer {
         self.cut.retain(|_, upto| *upto > last);
     }
 
-    /// Takes no changes any more: what is durable is told as before, and nothing can be staged.
+    /// Refuses further changes. Nothing can be staged from now on; what is durable can still be read.
     pub fn close(&mut self) {
         self.receiver.close();
     }
 
-    /// Tells that this is durable, before anything else is done with it: callers wait.
+    /// Wakes the callers that wait for these changes. This is done first, before anything else happens with the batch.
     fn notify(&self, batch: &[Change]) {
         let Some(last) = batch.last() else { return };
         let durable = last.commit();

@@ -8,7 +8,7 @@ pub struct TooLarge {
     pub what: String,
     /// Where it does not fit.
     pub place: &'static str,
-    /// So large it may become.
+    /// Bytes that it may need.
     pub bytes: usize,
     /// The largest that fits.
     pub limit: usize,

@@ -104,9 +104,9 @@ impl fmt::Display for Fence {
 /// Which reporters a site has had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteFence {
-    /// The latest one: of its Lease, no lower counter is let in.
+    /// The latest reporter. A reporter with the same Lease and a lower counter is refused.
     pub highest: Fence,
-    /// uids of Leases that another one has replaced: they are not let in.
+    /// uids of replaced Leases: their reporters are refused.
     pub retired: BTreeSet<String>,
 }
 
@@ -202,7 +202,8 @@ pub struct Contents {
     pub histories: BTreeMap<String, History>,
     /// Every record, by key.
     pub records: BTreeMap<RecordKey, Arc<Record>>,
-    /// When the last record of a site was removed, by site: a site that has seen that much has seen nothing that is lost.
+    /// Commit of the last removal of a record, by site. The ledger has issued the site revisions up to it, although no record has them: a site that
+    /// shows one of those does not prove that the ledger was lost.
     pub removals: BTreeMap<String, Commit>,
     /// Who may report, by site.
     pub fences: BTreeMap<String, SiteFence>,

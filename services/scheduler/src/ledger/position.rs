@@ -108,8 +108,8 @@ impl fmt::Display for SitePosition {
     }
 }
 
-/// Revisions that a ledger has issued which is lost: those above `after`, up to `before` with it. That one is the number of the
-/// raise itself, which no claim and no release ever has.
+/// Revisions that a lost ledger issued: those above `after`, up to and including `before`. `before` is the number of the raise itself, which no
+/// claim or release ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Lost {
     after: u64,
@@ -147,7 +147,7 @@ pub enum Cause {
     },
     /// More was shown after [`Cause::Lost`], before anything was decided.
     More,
-    /// An operator says that what the site shows is to be believed.
+    /// An operator has ordered that the position that the site shows is accepted.
     Repair,
 }
 
@@ -235,7 +235,7 @@ impl History {
         let offset = offset.max(above);
         let before = commit.0 + offset;
         let lost = match (cause, lost) {
-            // Nothing was issued since it was raised the last time: what was lost then is lost still.
+            // No revision was issued since the last raise: the range that was lost then is still lost.
             (Cause::Lost { known }, Some(lost)) if known <= lost.before => Some(Lost { before, ..lost }),
             (Cause::Lost { known }, _) => Some(Lost { after: known, before }),
             (Cause::More, Some(Lost { after, before: _ })) => Some(Lost { after, before }),

@@ -1,5 +1,5 @@
-//! How much of the ledger's queue one site may fill: so many bytes that are staged and not durable yet. Whoever changes a site that
-//! has its share waits until some of it is durable; other sites do not wait for that.
+//! How much of the ledger's queue one site may fill, in bytes that are staged and not durable yet. A caller that changes a site at its limit waits
+//! until some of those bytes are durable; callers of other sites do not wait.
 
 use std::sync::{
     Arc,
@@ -22,12 +22,12 @@ pub struct Share(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     staged: AtomicUsize,
-    /// Something of it is durable.
+    /// Notified when a change of the site has left the queue.
     freed: Notify,
-    /// Who may stage next: one after the other.
+    /// Held by the caller that may stage next; the others wait in order.
     turn: Mutex<()>,
     under_way: Arc<Semaphore>,
-    /// Told of each change that has left the queue.
+    /// Changes whenever a change of the site has left the queue, stored or refused.
     stored: watch::Sender<()>,
 }
 
@@ -63,12 +63,12 @@ impl Share {
         permit.ok().map(|permit| UnderWay { _permit: permit })
     }
 
-    /// How to learn of changes of the site that are durable now, or are refused.
+    /// A receiver that changes whenever a change of the site becomes durable or is refused.
     pub(crate) fn stored(&self) -> watch::Receiver<()> {
         self.0.stored.subscribe()
     }
 
-    /// The turn of who waits longest.
+    /// Waits until this caller has waited longest, and keeps that turn until the guard is dropped.
     pub(super) async fn in_order(&self) -> MutexGuard<'_, ()> {
         self.0.turn.lock().await
     }
@@ -77,7 +77,7 @@ impl Share {
         self.0.staged.load(Ordering::Acquire) >= SHARE
     }
 
-    /// Waits until something of it is durable. Only who has the turn waits.
+    /// Waits until a change of the site has left the queue. Only the holder of the turn may call this.
     pub(super) async fn freed(&self) {
         self.0.freed.notified().await;
     }

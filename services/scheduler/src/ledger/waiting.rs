@@ -12,14 +12,14 @@ use tokio::sync::oneshot;
 
 use super::Commit;
 
-/// Where a waiter is told.
+/// Receives a commit when the awaited one is durable.
 pub(super) type Waiter = oneshot::Receiver<Commit>;
 
 /// The waiters' side. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting(Arc<Mutex<State>>);
 
-/// The writer's side: when it is gone, nobody is told any more, and all who wait see that.
+/// The writer's side. When it is dropped, every waiter ends with an error.
 #[derive(Debug)]
 pub(super) struct Notifier(Waiting);
 
@@ -46,12 +46,12 @@ impl Waiting {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is told when `commit` is durable; not at all once the writer has ended.
+    /// A receiver that gets a message when `commit` is durable, and an error if the writer ends before that.
     pub(super) fn until(&self, commit: Commit) -> Waiter {
         let (sender, waiter) = oneshot::channel();
         let mut state = self.lock();
         if state.durable >= commit {
-            // The receiver is here: it cannot be gone.
+            // The receiver is still in this function, so sending succeeds.
             let _ = sender.send(state.durable);
         } else if !state.ended {
             let waiters = state.waiters.entry(commit).or_default();
@@ -66,7 +66,7 @@ impl Waiting {
 }
 
 impl Notifier {
-    /// All up to `durable` is durable.
+    /// Wakes all waiters for commits up to `durable`.
     pub(super) fn notify(&self, durable: Commit) {
         let waiter = {
             let mut state = self.0.lock();
@@ -75,7 +75,7 @@ impl Notifier {
             std::mem::replace(&mut state.waiters, later)
         };
         for waiter in waiter.into_values().flatten() {
-            // Whoever has given up is not told.
+            // Sending fails if the waiter has given up.
             let _ = waiter.send(durable);
         }
     }

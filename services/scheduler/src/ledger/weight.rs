@@ -27,9 +27,9 @@ const NAME: usize = 300;
 struct Weight {
     /// The record, with all its hosts releasing.
     record: usize,
-    /// What of that is for confirmations that it does not have yet.
+    /// The part of `record` that is for confirmations which the record does not have yet.
     unconfirmed: usize,
-    /// The names of its hosts in an entry of the log.
+    /// The names of the record's hosts in an entry of the log.
     hosts: usize,
     /// Its conflicts.
     conflicts: usize,

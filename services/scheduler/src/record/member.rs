@@ -28,7 +28,7 @@ pub struct Member {
     pub failed_since: Option<SystemTime>,
     /// It is to be replaced only since somebody asked to move it off: it has not failed.
     pub move_requested: bool,
-    /// Since when its host has been in error, or gone, where that makes it fail only after a time.
+    /// Since when its host has been in error, or gone, if such a state counts as a failure only after a time.
     pub unwell_since: Option<SystemTime>,
     /// Its host was paused or detached when it was observed last: metal3 was told to leave it alone.
     pub suspended: bool,

@@ -1,8 +1,8 @@
-//! What time it is for a region.
+//! The clock of a region, which tests replace.
 
 use std::{fmt, time::SystemTime};
 
-/// What time it is.
+/// A function that returns the present time.
 pub(super) struct Clock(Box<dyn Fn() -> SystemTime + Send + Sync>);
 
 impl Clock {

@@ -1,5 +1,5 @@
-//! Work for a site that nobody has asked for. A bug that one site's state brings out must not end the term, which is every site's: its
-//! work is begun anew after growing pauses.
+//! Work for a site that no caller has requested. A panic that one site's state causes must not end the term, which serves all sites: the work
+//! starts again after growing pauses.
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 

@@ -1,4 +1,4 @@
-//! How often the hosts of a site are copied for questions: its changes wait meanwhile.
+//! Limits how often the hosts of a site are copied for questions, because changes of the site wait during a copy.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-/// After a copy there is none for so many times as long as it took: changes have the site for most of the time.
+/// After a copy, none is made for this many times the duration of that copy, so that changes can use the site most of the time.
 const REST: u32 = 4;
 
 /// When the hosts of a site may be copied next.
@@ -17,7 +17,7 @@ pub(super) struct Copies(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     next: Option<Instant>,
-    /// How long the last one took.
+    /// Duration of the last copy.
     took: Duration,
 }
 
@@ -26,7 +26,7 @@ impl Copies {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a copy may be made, which is taken to last as long as the one before.
+    /// Waits until a copy may be made. Reserves time for that copy and the pause after it, as if it took as long as the last one.
     pub(super) async fn due(&self) {
         loop {
             let next = {
@@ -42,7 +42,7 @@ impl Copies {
         }
     }
 
-    /// A copy is made, which took so long.
+    /// Records that a copy was made, and how long it took.
     pub(super) fn made(&self, took: Duration) {
         let mut state = self.lock();
         state.took = took;

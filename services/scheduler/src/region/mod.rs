@@ -70,11 +70,11 @@ struct Inner {
     limits: RwLock<Limits>,
     committer: Committer,
     turns: Turns,
-    /// Of questions that keep a copy of a site.
+    /// Places of callers that keep a copy of a site for their question.
     copies: Turns,
-    /// After long computations with one.
+    /// Pauses of callers after long computations with a copy.
     rests: Rests,
-    /// And the memory for them.
+    /// Memory for copies of sites.
     room: Room,
     clock: Clock,
 }

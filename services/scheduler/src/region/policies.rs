@@ -42,7 +42,7 @@ impl Region {
     /// # Errors
     /// [`Stopped`].
     pub async fn run_policies(self, mut policies: watch::Receiver<Policies>) -> Result<(), Stopped> {
-        // What a bug has kept from following.
+        // Sites that a panic has kept from following the policies.
         let (mut late, mut pauses) = (Sites::new(), contained::pauses());
         loop {
             let pause = if late.is_empty() { None } else { pauses.next() };
@@ -66,7 +66,7 @@ impl Region {
         }
     }
 
-    /// Every site decides by these from now on; what its clusters hold stays, and is looked at again.
+    /// Makes every site decide by these policies from now on. Clusters keep their hosts, and each cluster is settled again.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -74,7 +74,8 @@ impl Region {
         self.replace_policies(policies, Sites::new()).await.map(drop)
     }
 
-    /// The same, when these have not followed the policies before. Returns what has not followed because of a bug.
+    /// Does the same, and retries the sites in `late`, which have not followed earlier policies. Returns the sites that a panic keeps from
+    /// following.
     async fn replace_policies(&self, policies: Policies, mut late: Sites) -> Result<Sites, Stopped> {
         *self
             .inner
@@ -88,9 +89,9 @@ impl Region {
         self.follow(late).await
     }
 
-    /// These sites decide by the policies of now. Returns those that have not followed because of a bug.
+    /// Makes these sites decide by the present policies. Returns the sites that a panic keeps from following.
     async fn follow(&self, sites: Sites) -> Result<Sites, Stopped> {
-        // Beside each other: nobody waits for a site that is at work.
+        // Concurrently, so that a busy site delays no other one.
         let mut following = JoinSet::new();
         for (name, behind) in sites {
             let region = self.clone();
@@ -109,7 +110,7 @@ impl Region {
         Ok(late)
     }
 
-    /// Work of a site whose panic is its own.
+    /// Runs work of a site so that a panic affects that site only.
     pub(super) fn contained(&self, site: String, work: &'static str) -> Contained {
         let metrics = self.inner.committer.metrics().clone();
         Contained { site, work, metrics }
@@ -136,7 +137,7 @@ impl Region {
         Ok((!unsettled.is_empty()).then_some(Behind { site, unsettled }))
     }
 
-    /// Returns the clusters that are to be settled by it.
+    /// Makes the site decide by its present policy. Returns the clusters to be settled by it.
     async fn take_policy(&self, name: &str, site: &SharedSite) -> Result<Vec<ClusterName>, Stopped> {
         let permit = self.reserve(site).await?;
         let author = self.by_policy();

@@ -8,12 +8,12 @@ use super::{
 };
 use crate::{error::Error, site::Site};
 
-/// How often a read may find its site locked when its turn has come.
+/// How many turns a read takes that find the site locked, before it waits for the lock without a turn.
 const ATTEMPTS: usize = 4;
 
 impl Region {
-    /// Reads a slice of a site when its caller's turn has come. Turns are few: none of them waits for the site's lock, which its agent
-    /// may have others hold for long.
+    /// Reads a slice of a site when it is the caller's turn. A turn never waits for the site's lock: turns are few, and a site's agent can keep its
+    /// lock busy for long.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the process ends.
@@ -35,7 +35,7 @@ impl Region {
             };
             drop(site.reading().await);
         }
-        // Somebody changes it again and again.
+        // The site was locked in each turn: wait for the lock, without a turn.
         let site = site.reading().await;
         Ok(aside(|| slice(&site)))
     }

@@ -1,5 +1,6 @@
-//! Some computations cannot be interrupted, as a plan for a large site: while one has its turn, short ones of others wait for it. So its caller
-//! rests for as long before it has its next copy of a site, and the thread is free for others meanwhile. Nobody rests while it keeps a copy.
+//! Some computations cannot be interrupted, such as a plan for a large site: short computations of other callers wait until it ends. So its caller
+//! rests for as long as it computed before it gets its next copy of a site, and the thread is free for other callers. A caller that rests keeps no
+//! copy.
 
 use std::{
     collections::HashMap,
@@ -12,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::turns::{Place, Turns};
 use crate::ledger::commit::Stopped;
 
-/// What takes longer is followed by a rest.
+/// A computation that takes longer is followed by a rest.
 const LONG: Duration = Duration::from_millis(100);
 /// The longest rest.
 const REST: Duration = Duration::from_secs(10);
@@ -22,7 +23,7 @@ const REST: Duration = Duration::from_secs(10);
 pub(super) struct Rests(Arc<Mutex<HashMap<String, Instant>>>);
 
 impl Rests {
-    /// The caller has computed for so long, at once.
+    /// Records that the caller has computed for `time` without a pause.
     pub(super) fn took(&self, caller: &str, time: Duration) {
         if time > LONG {
             let until = Instant::now() + time.min(REST);
@@ -47,7 +48,7 @@ impl Rests {
             let Some(until) = self.until(caller) else {
                 return Ok(place);
             };
-            // Others may have it meanwhile.
+            // Other callers may use the place during the rest.
             drop(place);
             sleep_until(until).await;
         }

@@ -31,7 +31,7 @@ pub(super) struct Turns(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// Threads that nobody uses.
+    /// Threads that no caller uses.
     free: usize,
     /// How many of them one caller may use at once.
     each: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whose it is.
+    /// The caller that has the place.
     pub(super) fn caller(&self) -> &str {
         &self.caller
     }

@@ -1,4 +1,4 @@
-//! A change that the storage refuses takes its site back to what is durable; no other site notices.
+//! Resets a site to what is durable after the storage has refused one of its changes. Other sites are not affected.
 
 use std::sync::{Arc, Weak};
 
@@ -29,7 +29,7 @@ impl Undo {
             durable,
         } = refusal;
         let Some(inner) = self.0.upgrade() else {
-            // Nobody is left who could stage anything.
+            // The region is dropped, so nothing can be staged any more.
             return Commit::MAX;
         };
         let region = Region { inner };

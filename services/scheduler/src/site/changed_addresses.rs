@@ -69,11 +69,11 @@ fn moved(view: View<'_>, record: &Record) -> Vec<(HostId, Addresses)> {
 
 /// What became of the addresses that a member's host has left.
 enum Left {
-    /// They are released in the place of that name and uid.
+    /// A new former place releases them.
     Added,
-    /// They were being released already, and are again.
+    /// A former place with these addresses exists already; its release begins again.
     Known,
-    /// The member keeps them: there is no room.
+    /// The member keeps them, since there is no room for another former place.
     Kept,
 }
 
@@ -110,7 +110,7 @@ fn leave(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> 
         Left::Added
     };
     if let Some(member) = record.members.get_mut(id) {
-        // What was confirmed of its release may be older than this.
+        // An earlier confirmation of the release does not cover the changed addresses.
         if member.state == MemberState::Releasing {
             again(member);
         }

@@ -25,15 +25,15 @@ use crate::{
     record::{Record, ReleaseReason},
 };
 
-/// Stands for the uid of a member that a status does not have any more.
+/// Stands for the uid of a replaced member if the status no longer has that uid.
 const GONE: &str = "gone";
 
-/// A host that a status names.
+/// A host that a status names, with what the status states of the member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Promise {
     pub(super) role: RoleName,
     pub(super) state: MemberState,
-    /// Where it was when the status was written.
+    /// Its topology domain when the status was written.
     pub(super) domain: Option<Domain>,
     /// The member in whose place it comes.
     pub(super) replaces: Option<Replaces>,
@@ -43,16 +43,16 @@ pub(super) struct Promise {
     pub(super) release_reason: Option<ReleaseReason>,
 }
 
-/// What statuses say and the ledger does not know.
+/// What statuses state beyond the ledger's records.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Promises {
-    /// Hosts that are held for clusters without a record that says so.
+    /// Hosts that statuses promise and that are held for those clusters, or that their own records hold in an older state.
     held: BTreeMap<ClusterName, BTreeMap<HostId, Promise>>,
-    /// Clusters whose status says what the ledger does not know.
+    /// Clusters whose status states more than the ledger's record.
     promising: BTreeSet<ClusterName>,
     /// Clusters whose status has changed since hosts were held.
     due: bool,
-    /// Hosts that such a status claims and that another cluster's record holds, with the claiming cluster.
+    /// Hosts that such a status claims, but that the record of another cluster holds, each with the claiming cluster.
     wanted: BTreeMap<HostId, ClusterName>,
 }
 
@@ -122,7 +122,7 @@ impl Promises {
         }
     }
 
-    /// Hosts are free that records held: those that are promised are held.
+    /// Holds hosts that records have freed and that statuses promise.
     pub(super) fn hold_freed(&mut self, known: Known<'_>, inventory: &mut Inventory) {
         if !self.promising.is_empty() {
             self.hold_all(known, inventory, false);
@@ -185,7 +185,7 @@ impl Promises {
         self.held.entry(name.clone()).or_default().insert(id, promise);
     }
 
-    /// What a record has taken over is no promise any more.
+    /// Removes the promises of hosts that the record has as members.
     pub(super) fn take_over(&mut self, record: &Record) {
         let Some(held) = self.held.get_mut(&record.cluster) else {
             return;
@@ -196,7 +196,7 @@ impl Promises {
         }
     }
 
-    /// Lets go of what is held for a cluster but for what its record holds. Returns the hosts that nobody holds any more.
+    /// Withdraws all promises of a cluster, and unholds their hosts except those of its record. Returns the hosts that no cluster holds any more.
     pub(super) fn withdraw(
         &mut self,
         name: &ClusterName,

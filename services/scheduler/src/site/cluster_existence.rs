@@ -115,7 +115,7 @@ impl Existence {
         *reports == 1
     }
 
-    /// How often the present stream's reports were left out.
+    /// How many reported `SIPCluster`s of the present stream were left out; one that is reported again counts again.
     pub(super) fn left_out(&self) -> usize {
         self.left_out.reports
     }
@@ -167,14 +167,14 @@ impl Existence {
         observed.id().uid != record.uid && !is_older(observed.created(), record.created)
     }
 
-    /// Whether the record only releases what an earlier `SIPCluster` of the name had: what the site shows of the present
-    /// one is not released with that, and taken over when it declares itself.
+    /// Whether the record only releases what an earlier `SIPCluster` of the name held. Hosts that the site shows for the present `SIPCluster` are
+    /// not released with it; the present one takes them over when it is declared.
     pub(super) fn is_of_predecessor(&self, record: &Record) -> bool {
         record.releasing && self.is_recreated(record)
     }
 
-    /// Whether the site shows the `SIPCluster` as another than was declared, changed or recreated: what is surplus by the
-    /// record, as that of a backup, may be wanted by now.
+    /// Whether the site shows a newer generation or uid of the `SIPCluster` than the record has. Members that are surplus by such a record, for
+    /// example one of a backup, may be wanted now.
     pub(super) fn is_outdated(&self, record: &Record) -> bool {
         let observed = self.observed.get(&record.cluster);
         self.is_recreated(record)

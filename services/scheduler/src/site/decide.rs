@@ -57,7 +57,7 @@ pub(super) fn decide(view: View<'_>, record: &mut Record, withheld: Withheld, no
         record.reports.truncate(::placement::MAX_REPORTS - 1);
         record.reports.push(no_room());
     }
-    // What a decision without growth lacks is not known: the reason of the one before stands.
+    // A decision without growth does not determine what is missing, so the record keeps its former refusal.
     if !withheld.growth {
         record.refusal = decision.refusal.as_ref().map(Refusal::from);
     }
@@ -74,7 +74,7 @@ fn no_room() -> Report {
     }
 }
 
-/// What a record does not get, whichever hosts there are.
+/// What the decision for a record withholds, whatever hosts there are.
 pub(super) fn withheld(record: &Record) -> Withheld {
     if record.spec.is_too_large() {
         Withheld::GROWTH
@@ -83,7 +83,7 @@ pub(super) fn withheld(record: &Record) -> Withheld {
     }
 }
 
-/// All that a decision depends on. It needs no lock.
+/// All input of a decision, copied from the site, so that deciding needs no lock.
 #[derive(Debug)]
 pub struct Question {
     model: ::placement::Site,
@@ -93,7 +93,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// The decision. It takes the longer the more hosts there are and are wanted.
+    /// Decides. Takes longer the more hosts the site has and the cluster wants.
     #[must_use]
     pub fn decide(&self) -> Decision {
         let Self {

@@ -27,13 +27,13 @@ pub(super) fn observe(
     let (unwell, since) = match view.reported(id) {
         None => (member.suspended, None),
         Some(host) => {
-            // Of a suspended host no error counts: this is since when it was gone, and it is back.
+            // Errors of a suspended host do not count, so the stored time is since when the host was gone; now it is back.
             if member.suspended {
                 member.unwell_since = None;
             }
             member.suspended = host.is_suspended();
             let counts = role.is_some_and(|role| role.replace_after_error.is_some());
-            // What metal3 says of a host that it was told to leave alone may be old.
+            // metal3 does not update the status of a suspended host, so an error in it may be old.
             let unwell = host.is_in_error() && counts && !member.suspended;
             (unwell, host.details().error_since)
         }
@@ -43,7 +43,7 @@ pub(super) fn observe(
     let is_request = reason == Some(FailReason::MoveRequested);
     member.failed_since = reason.map(|_| match member.failed_since {
         None => now,
-        // Agents know a failure after a request by its time, and statuses have whole seconds.
+        // Agents recognise a failure after a request to move by its later time. Statuses store whole seconds, so it is at least a second later.
         Some(since) if member.move_requested && !is_request => now.max(since + SECOND),
         Some(since) => since,
     });
@@ -96,7 +96,7 @@ fn failing(view: View<'_>) -> impl Iterator<Item = (&Record, SystemTime)> {
     records.flat_map(move |record| {
         let members = record.members.iter();
         members.filter_map(move |(id, member)| {
-            // First of all, since it says no for nearly all of them.
+            // Checked first, since nearly all members have no such time.
             let since = member.unwell_since?;
             let has_failed = member.failed_since.is_some() && !member.move_requested;
             if has_failed || !is_observed(view, &record.cluster, id, member) {

@@ -3,10 +3,10 @@
 //! Everything here is synchronous and works on memory; [`crate::region`] puts it behind a lock and waits for
 //! the ledger. Inventory lives only here; records are copies of what the ledger holds or is about to hold.
 //!
-//! [`Site`] is composed of parts, each of which owns what it is about: `inventory`, `existence`, `claims`, `promises`, `positions`,
-//! `marks`, `notes` and `session`. What reads several of them and changes none takes a `view`: `settle`, `decide`, `conflicts` and
-//! `failures`. The steps that change a site are in `steps`, `reporting` and `repair`; each is the order in which the parts are
-//! called.
+//! [`Site`] is composed of parts, each of which owns one kind of state: `inventory`, `existence` (module `cluster_existence`), `claims`,
+//! `promises` (`claims_of_lost_ledger`), `refused` (`refused_clusters`), `positions`, `marks`, `notes` and `sessions`. The modules `settle`,
+//! `decide`, `conflicts` and `failures` read several parts through a `view` and change none. The modules `steps`, `reporting` and `repair`
+//! change a site: each of their functions calls the parts in a fixed order.
 
 mod bmc;
 mod bounds;

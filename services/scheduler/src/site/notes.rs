@@ -1,4 +1,4 @@
-//! What people do by hand to hosts, for the log of decisions.
+//! Manual changes of hosts, noted for the log of decisions.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use ::placement::{Host, HostId};
 /// Most notes that wait to be written; more are only counted.
 const MOST: usize = 256;
 
-/// Something that somebody did to a host.
+/// A manual change of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     pub(super) host: HostId,

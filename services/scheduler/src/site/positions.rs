@@ -1,4 +1,4 @@
-//! Where the site's history stands, and how far what the site shows of it is believed.
+//! Where the site's history stands, and which positions that the site shows are accepted.
 //!
 //! Until the first snapshot of a term is complete the ledger may be one that was lost or restored, so what the site shows
 //! beyond it is believed: the history goes on above it. From then on nobody but this process has issued numbers to the site:
@@ -14,11 +14,11 @@ use crate::ledger::{
     position::{Cause, LIMIT},
 };
 
-/// How a site's revisions are numbered now, and how they were as long as that may not be durable.
+/// How a site's revisions are numbered now, and the earlier numberings as long as the raise that replaced them may not be durable.
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
     now: History,
-    /// Those before it, the oldest first: of each, the raise to the next may not be durable.
+    /// The former histories, oldest first. The raise from each to the next one may not be durable yet.
     earlier: Vec<History>,
 }
 
@@ -30,7 +30,7 @@ impl Clone for Histories {
         }
     }
 
-    /// Without allocation: this is done after each change of a site.
+    /// Reuses the allocation: this runs after each change of a site.
     fn clone_from(&mut self, source: &Self) {
         self.now = source.now;
         self.earlier.clone_from(&source.earlier);
@@ -38,7 +38,7 @@ impl Clone for Histories {
 }
 
 impl Histories {
-    /// From the last staged change on.
+    /// The history that applies from the last staged change on.
     pub(crate) fn now(&self) -> &History {
         &self.now
     }
@@ -86,11 +86,11 @@ struct Opened {
 /// What raises a position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Raise<'a> {
-    /// What was shown.
+    /// The position that was shown.
     pub(super) shown: SitePosition,
-    /// Why it is believed.
+    /// Why the position is accepted.
     pub(super) cause: Cause,
-    /// Who shows it, for the log of decisions.
+    /// Who shows the position, for the log of decisions.
     pub(super) who: &'a str,
 }
 

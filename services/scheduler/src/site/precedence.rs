@@ -1,4 +1,4 @@
-//! Growth that waits since hosts which it would take may be an older cluster's.
+//! Growth that waits, because an older cluster may get the hosts that it would take.
 
 use std::time::SystemTime;
 
@@ -18,12 +18,12 @@ const DECIDED: usize = 2;
 const ROLES: usize = 2;
 const WANTED: u64 = 256;
 
-/// What is known of the clusters before one.
+/// Result of [`Site::precedence`] for one cluster.
 #[derive(Debug, Default)]
 pub(super) struct Precedence {
-    /// One of them may get hosts.
+    /// An older cluster may get hosts, so this one waits.
     pub(super) is_later: bool,
-    /// Those of which it turned out that they get nothing.
+    /// Older clusters whose decision showed that they get no hosts.
     pub(super) nothing: Vec<ClusterName>,
 }
 
@@ -37,8 +37,8 @@ pub(super) enum Why {
 }
 
 impl Site {
-    /// Whether a cluster that takes further hosts by `decided` comes after an older one that may get some since the last change. A
-    /// cluster that gets nothing holds up nobody.
+    /// Whether a cluster that takes further hosts by `decided` must wait for an older one that may get some since the last change. A cluster that
+    /// would get nothing delays no other one.
     pub(super) fn precedence(
         &self,
         record: &Record,
@@ -57,7 +57,7 @@ impl Site {
             let Some(older) = self.claims.get(name) else {
                 continue;
             };
-            // Of new clusters the older one comes first; everything else comes before new ones.
+            // Every older cluster comes before a new one. Before a cluster with members come only others with members and an earlier turn.
             let is_before = if own.kind == PriorityClass::New {
                 true
             } else {
@@ -73,7 +73,7 @@ impl Site {
                     precedence.is_later = true;
                     break;
                 }
-                // In its turn it waits only for one that gets something: those that never do must not hold it up.
+                // A retried cluster waits only for one that is shown to get hosts: clusters that never get any must not delay it.
                 Why::Retried if is_over => break,
                 Why::Declared | Why::Retried => {}
             }
@@ -104,7 +104,7 @@ fn is_new(record: &Record) -> bool {
     members.all(|member| member.state == MemberState::Releasing)
 }
 
-/// Whether a decision takes hosts that are in nobody's place.
+/// Whether a decision takes hosts that replace no member.
 fn takes_more(before: &Record, after: &Record) -> bool {
     let mut members = after.members.iter();
     members.any(|(id, member)| member.replaces.is_none() && !before.members.contains_key(id))

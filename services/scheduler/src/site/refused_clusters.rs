@@ -13,7 +13,7 @@ use crate::record::Record;
 /// Clusters of a site that are refused, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RefusedClusters {
-    /// Ascends with whatever may let a cluster have hosts.
+    /// Incremented by every change that may let a refused cluster get hosts.
     change: u64,
     waiting: BTreeSet<Place>,
     decided: BTreeMap<ClusterName, Decided>,
@@ -31,7 +31,7 @@ struct Place {
 #[derive(Clone, Copy, Debug)]
 struct Decided {
     change: u64,
-    /// Its record says what was decided.
+    /// Whether the cluster's record has the result of this decision.
     recorded: bool,
 }
 

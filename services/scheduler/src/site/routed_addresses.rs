@@ -98,8 +98,8 @@ const MATTER: usize = 2;
 pub(super) const CLUSTERS: usize = 2;
 
 impl Machines {
-    /// Notes what a host shows in place of what it showed before; `None`: it is not there. Returns the other hosts for which that may
-    /// make a difference.
+    /// Records what a host shows, in place of what it showed before; `None`: the site does not have it. Returns other hosts whose eligibility that
+    /// may change.
     pub(super) fn show(
         &mut self,
         name: &HostName,
@@ -185,8 +185,8 @@ impl Machines {
         })
     }
 
-    /// Notes that a cluster holds a host and what its record says of the machine: load balancers may have these addresses of it. Returns
-    /// the hosts for which that may make a difference.
+    /// Records that a cluster holds a host, and the addresses in its record, to which load balancers may route. Returns the hosts whose eligibility
+    /// that may change.
     pub(super) fn hold(&mut self, id: &HostId, cluster: &ClusterName, known: Identity) -> BTreeSet<HostName> {
         let member = Member {
             cluster: cluster.clone(),
@@ -214,7 +214,7 @@ impl Machines {
         affected
     }
 
-    /// Notes that no cluster holds a host any more. Returns the hosts for which that may make a difference.
+    /// Records that no cluster holds a host any more. Returns the hosts whose eligibility that may change.
     pub(super) fn unhold(&mut self, id: &HostId) -> BTreeSet<HostName> {
         let Some(Member { cluster, known }) = self.members.remove(&key(id)) else {
             return BTreeSet::new();
@@ -233,8 +233,8 @@ impl Machines {
         affected
     }
 
-    /// The clusters with a member whose machine this host may be, which shows this, and which is not that member itself; one may come
-    /// several times. `is_there`: the host of a member is reported.
+    /// The clusters with a member, other than this host itself, whose machine this host may be by its name or by what it shows. A cluster can occur
+    /// several times. `is_there`: whether a member's host is reported.
     pub(super) fn clusters<'a, 'b>(
         &'a self,
         host: &'b HostId,
@@ -253,7 +253,7 @@ impl Machines {
             .chain(behind.map(|(_, cluster)| cluster))
     }
 
-    /// The members of a cluster whose machine this host may be, which shows this.
+    /// The members of a cluster whose machine this host may be by its name or by what it shows.
     pub(super) fn members(&self, host: &HostId, shows: &Identity, cluster: &ClusterName) -> BTreeSet<HostId> {
         let named = self.named(&host.name);
         let named = named.filter(|(_, member)| member.cluster == *cluster);

@@ -59,7 +59,7 @@ struct Current {
 pub(super) struct Seen {
     pub(super) hosts: BTreeSet<HostName>,
     pub(super) clusters: BTreeSet<ClusterName>,
-    /// Whether the site has forgotten all other clusters.
+    /// Whether the site has discarded all clusters that this snapshot has not named.
     pub(super) forgotten: bool,
 }
 
@@ -72,11 +72,11 @@ pub(super) struct Sessions {
     heard: Option<SystemTime>,
 }
 
-/// What letting a reporter in changes.
+/// Result of admitting a reporter.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) session: Session,
-    /// The new fence and, for people, how it came; `None` when it stands as it was.
+    /// The new fence and a sentence on its cause; `None` if the fence stays as it was.
     pub(super) raised: Option<(SiteFence, String)>,
     /// To be cancelled when the new session is: the one in whose place it is.
     pub(super) replaced: Option<CancellationToken>,
@@ -91,7 +91,7 @@ impl Sessions {
         }
     }
 
-    /// Which reporters were let in.
+    /// The fence: which reporters were admitted.
     pub(super) fn fence(&self) -> Option<SiteFence> {
         self.fence.clone()
     }
@@ -180,7 +180,7 @@ impl Sessions {
         Ok(Some((raised, why)))
     }
 
-    /// Forgets which reporters there were, and cuts the present one off.
+    /// Forgets all reporters, and ends the present session. Returns the former fence.
     pub(super) fn reset(&mut self) -> Option<SiteFence> {
         if let Some(current) = self.current.take() {
             current.superseded.cancel();

@@ -130,7 +130,7 @@ fn follow_recreated_hosts(view: View<'_>, record: &mut Record, most: usize) -> u
     places
 }
 
-/// Lets a member replace the host that another one goes on as.
+/// Updates a member that replaces the host `before`, after that member has moved on to the recreated host `now`.
 fn follow_replaced(member: &mut Member, before: &HostId, now: &HostId) {
     if let Some(Replaces::Beside(host) | Replaces::Alone(host)) = &mut member.replaces
         && host == before

@@ -43,7 +43,7 @@ pub struct Apply {
     pub spec: Spec,
 }
 
-/// The state after a step; it may be told when its commit is durable.
+/// The state after a step. Callers may get it once its commit is durable.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The record; `None` when the cluster holds nothing any more.
@@ -53,7 +53,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Nothing is held. It may be so only since a change that is staged, so it is told after that.
+    /// The cluster holds nothing. A staged change may have caused that, so the caller gets it after that change is durable.
     fn nothing(permit: &Permit) -> Self {
         Self {
             record: None,

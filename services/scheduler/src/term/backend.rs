@@ -1,4 +1,4 @@
-//! How a process comes to may write.
+//! How a process obtains the right to write.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -6,12 +6,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger::{self, Ledger, etcd::Right, redb::Redb};
 
-/// The right to write, and with what.
+/// The right to write, with the opened storage.
 #[derive(Debug)]
 pub struct Tenure {
     /// The opened storage.
     pub ledger: Arc<dyn Ledger>,
-    /// Cancelled when the right is lost; one that ends with its term only is never cancelled.
+    /// Cancelled when the right is lost. Never cancelled if the right lasts as long as the term.
     pub lost: CancellationToken,
     /// When the right lapses; `None` for one that does not.
     pub right: Option<Arc<Right>>,
@@ -35,7 +35,7 @@ impl From<ledger::Error> for Refused {
     }
 }
 
-/// Is told where the process is that may write, if that is known, and why this one may not.
+/// Called while another process may write: with the address of that process, if it is known, and why this one may not write.
 pub type Waiting<'w> = dyn for<'a> Fn(Option<&'a str>, &'a str) + Send + Sync + 'w;
 
 /// Opens a storage, again and again.

@@ -25,9 +25,9 @@ use crate::ledger::{
     etcd::{Etcd, EtcdArgs, Pace, Place, Right, send},
 };
 
-/// Pause before etcd is asked again after it could not be.
+/// Pause before etcd is asked again after a request has failed.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long giving up the right may take; the lease does it otherwise.
+/// Most time for giving up the right at the end; after that, the lease expires by itself.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A candidate.

@@ -83,13 +83,13 @@ impl Term {
         }
     }
 
-    /// Whether it may still be so, by the clock: a process that was stopped for a while finds out here.
+    /// Whether the right to write still holds, by the clock. A process that was stopped finds out here that it has lapsed.
     fn holds(&self) -> bool {
         self.right.as_ref().is_none_or(|right| right.holds())
     }
 }
 
-/// What may be done at present, for whoever answers calls. Cheap to clone.
+/// The present standing, for handlers of calls. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Terms {
     standing: watch::Receiver<Standing>,

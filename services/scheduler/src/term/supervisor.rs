@@ -41,9 +41,9 @@ impl std::fmt::Debug for Supervisor {
 
 /// How a term ended.
 enum End {
-    /// The process ends, and all is written.
+    /// The process ends, and all that was staged is written.
     Requested,
-    /// A write failed, or was not made since the right to write is lost. What is durable, unless that is not known.
+    /// A write failed, or the right to write was lost before it. `durable` has what the ledger holds, or `None` if that is not known.
     Over {
         cause: Arc<str>,
         durable: Option<Contents>,
@@ -78,14 +78,14 @@ impl Supervisor {
         Self { limits, ..self }
     }
 
-    /// Begins terms until the shutdown; then waits until all that was asked for is written.
+    /// Begins one term after the other until the shutdown; then waits until all staged changes are written.
     ///
     /// # Errors
     /// When the storage cannot be opened the first time.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), ledger::Error> {
         let mut pauses = pauses();
         let mut first = true;
-        // Held while the storage cannot be written: watches of what is durable end with it.
+        // The closed writer of the read-only region. Dropping it ends the watches of that region.
         let mut held: Option<Writer> = None;
         loop {
             let begun = shutdown.run_until_cancelled(self.begin()).await;
@@ -198,7 +198,7 @@ impl Supervisor {
         }
     }
 
-    /// What is still told after a term.
+    /// Sets the standing after a term: read-only if this process owns the storage and knows what is durable, otherwise waiting.
     fn fall_back(&self, cause: &Arc<str>, durable: Option<Contents>) -> Option<Writer> {
         let Some(durable) = durable.filter(|_| self.backend.sole_owner()) else {
             self.wait(None, cause);
@@ -252,7 +252,7 @@ impl Supervisor {
         }
     }
 
-    /// The storage is opened anew, which takes that it is not open.
+    /// Drops the storage that is open for reading, since it can be opened for writing only while it is closed.
     fn forget_readable(&self) {
         self.standing.send_if_modified(|standing| match standing {
             Standing::ReadOnly {

@@ -1,4 +1,4 @@
-//! Who has which host, as labels and status say.
+//! Which cluster holds which host, by labels and statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,17 +13,17 @@ use crate::input::{Claim, Declared, Input, Observed};
 /// Stands for the uid of a host that does not exist any more.
 const GONE: &str = "gone";
 
-/// The members of each cluster, and what does not add up.
+/// The members of each cluster, and contradictions between labels and statuses.
 #[derive(Debug, Default)]
 pub(super) struct Holdings {
     members: BTreeMap<ClusterName, Vec<Member>>,
-    /// Entries of a status that are not what a plain label says.
+    /// Entries of statuses that labels alone do not show, or that labels contradict.
     pub(super) oddities: BTreeMap<ClusterName, Vec<Oddity>>,
     /// Hosts that are neither a member nor free.
     pub(super) strays: Vec<Stray>,
 }
 
-/// An entry of `status.placement` that needs a word.
+/// An entry of `status.placement` that is reported to people.
 #[derive(Debug)]
 pub(super) struct Oddity {
     pub(super) host: HostName,
@@ -31,26 +31,26 @@ pub(super) struct Oddity {
     pub(super) kind: OddityKind,
 }
 
-/// What is odd.
+/// Why an entry is reported.
 #[derive(Debug)]
 pub(super) enum OddityKind {
     /// Claimed, and not labelled yet: a member.
     NotLabelled,
-    /// On its way out: it does not count, and is not free.
+    /// Being released: it does not count, and is not free.
     Releasing,
-    /// It was surplus, and somebody uses it: it stays if its role wants it again.
+    /// It was surplus and has a consumer: it stays if its role wants it again.
     ReleaseRequested,
     /// The host does not have the cluster's labels: not a member.
     NotAMember,
 }
 
-/// A host with labels of SIP that make it nobody's member.
+/// A host whose SIP labels make it a member of no cluster.
 #[derive(Debug)]
 pub(super) struct Stray {
     pub(super) host: HostName,
-    /// The cluster that its labels name, as far as they do.
+    /// The cluster that its labels name, if they name one.
     pub(super) names: Option<ClusterName>,
-    /// The role that they name, as far as they do.
+    /// The role that its labels name, if they name one.
     pub(super) role: Option<RoleName>,
     pub(super) kind: StrayKind,
     /// The clusters that its labels name or that could take it if it were free.
@@ -58,23 +58,24 @@ pub(super) struct Stray {
 }
 
 impl Stray {
-    /// Whether a cluster is told. A host that concerns nobody is told to all, so that it is never passed over.
+    /// Whether the report of a cluster mentions the host. A host that concerns no cluster is mentioned in all reports, so that it is never
+    /// overlooked.
     pub(super) fn concerns(&self, cluster: &ClusterName) -> bool {
         self.concerned.is_empty() || self.concerned.contains(cluster)
     }
 }
 
-/// What its labels are like.
+/// What is wrong with its labels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum StrayKind {
     /// Not all three, or not valid ones.
     Partial,
-    /// Of a SIPCluster that is not in the input.
+    /// The labels name a SIPCluster that is not in the input.
     Orphaned,
 }
 
 impl Holdings {
-    /// Reads labels and statuses, and tells the site who holds what.
+    /// Reads labels and statuses, and records in the site which cluster holds which host.
     pub(super) fn read(input: &Input, site: &mut Site) -> Self {
         let mut holdings = Self::default();
         for observed in input.hosts.values() {
@@ -113,7 +114,7 @@ impl Holdings {
                     .filter(|claim| is_of(claim, host, input));
                 let state = match claim.map(|claim| claim.state) {
                     Some(MemberState::Releasing) => MemberState::Releasing,
-                    // The labels are the commit.
+                    // A host with the labels is bound, even if the status still says claimed.
                     Some(MemberState::Claimed | MemberState::Bound) | None => MemberState::Bound,
                 };
                 let requested = claim.is_some_and(|claim| is_request(claim, host, role));
@@ -154,7 +155,7 @@ impl Holdings {
             host: id,
             role: role.clone(),
             state: *state,
-            // It does not have its labels.
+            // Only a member with its labels can have a requested release.
             requested: false,
             domain: domain(declared, claim),
             failed,

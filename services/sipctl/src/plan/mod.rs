@@ -199,7 +199,7 @@ fn members_after(members: &[Member], decision: &Decision) -> Vec<Member> {
     stay.chain(taken).collect()
 }
 
-/// Hosts whose labels make them nobody's.
+/// Hosts whose labels make them a member of no cluster.
 #[must_use]
 pub fn strays(input: &Input) -> Vec<report::Remark> {
     let (_, holdings) = read(input);
@@ -243,7 +243,7 @@ fn release_surplus(site: &mut Site, request: &Request, members: &[Member]) {
     for released in decide(site, request, members).release {
         let waits = match released.reason {
             ReleaseReason::Surplus | ReleaseReason::Moved => false,
-            // It may be replaced, and by whom is decided in its turn.
+            // A failed member may be replaced; the cluster's own turn decides by which host.
             ReleaseReason::Failed(_) => true,
         };
         if !waits {

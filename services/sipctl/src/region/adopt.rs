@@ -1,5 +1,5 @@
-//! `sipctl adopt --dry-run`: what becomes of hosts that SIP has labelled when this project's agents take over. The decision
-//! and its words are those of `sipctl plan`, and so of the scheduler; here they are only sorted by what a person must know.
+//! `sipctl adopt --dry-run`: what happens to hosts that SIP has labelled when this project's agents take over. The decision and its messages are
+//! those of `sipctl plan`, and so of the scheduler; this module only sorts them into kept, reported and in conflict.
 
 use std::fmt::Write as _;
 

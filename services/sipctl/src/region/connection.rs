@@ -25,13 +25,13 @@ pub(crate) fn open(connection: Connection) -> anyhow::Result<(Uri, Channel)> {
         tls,
     } = connection;
     let metrics = TlsMetrics::registered(&Metrics::default());
-    // It is over long before certificates change.
+    // The call ends long before the certificate files change, so they are not reloaded.
     let tls = ClientTls::load(&tls, &realm.realm(), Caller::Scheduler, &metrics)?.map(|(tls, _)| tls);
     let channel = tls::channel(&scheduler, tls).context("no connection can be made")?;
     Ok((scheduler, channel))
 }
 
-/// A request that is not waited for without end.
+/// A request with a deadline.
 pub(crate) fn timed<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(DEADLINE);

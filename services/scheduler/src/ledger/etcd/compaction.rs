@@ -46,7 +46,7 @@ pub struct Pace {
 #[derive(Debug)]
 pub(super) struct Growth {
     written: AtomicU64,
-    /// With so much the leader checks at once whether to compact.
+    /// Bytes written at which the leader checks at once whether to compact.
     look_at: AtomicU64,
     look: Notify,
 }
@@ -94,15 +94,15 @@ const ALMOST_ALL: i64 = 70;
 /// How full a member of etcd is, in hundredths of its quota.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fullness {
-    /// What is in use.
+    /// Part of the quota that current data use.
     used: i64,
-    /// The whole file: at the quota etcd takes nothing more.
+    /// Part of the quota that the whole file uses; at 100 etcd refuses writes.
     file: i64,
 }
 
-/// etcd's quota when none is set and it does not tell it.
+/// The quota, in bytes, that etcd has if none is set and it reports none.
 const USUAL_QUOTA: i64 = 2 << 30;
-/// Least time between two looks, when etcd is asked in vain.
+/// Least time between two checks while etcd does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Default for Pace {
@@ -117,14 +117,14 @@ impl Default for Pace {
     }
 }
 
-/// Revisions that were current, and what was dropped.
+/// Revisions of etcd with the times at which they were current, and the last compaction.
 #[derive(Debug)]
 struct History {
     pace: Pace,
     observed: VecDeque<(Instant, i64)>,
     compacted: i64,
     at: Instant,
-    /// What was written when so much was written last, and etcd's revision then.
+    /// Bytes written, and etcd's revision, when `pace.bytes` were reached the last time.
     mark: (u64, i64),
 }
 
@@ -143,7 +143,7 @@ impl History {
         self.observed.push_back((now, revision));
     }
 
-    /// Up to where it is time to compact.
+    /// The revision to compact up to, if a compaction is due by age or by number of revisions.
     fn due(&mut self, now: Instant) -> Option<i64> {
         let is_old = |observed: &(Instant, i64)| now.saturating_duration_since(observed.0) >= self.pace.keep;
         // The newest of those that are old enough stays the first.
@@ -153,12 +153,13 @@ impl History {
         let (_, upto) = *self.observed.front().filter(|observed| is_old(observed))?;
         let more = upto - self.compacted;
         let is_time = now.saturating_duration_since(self.at) >= self.pace.every;
-        // What an earlier leader has dropped is not known: the first time counts no revisions.
+        // This process does not know how far an earlier leader compacted, so its first compaction is due by time only.
         let is_much = self.compacted > 0 && more >= self.pace.count;
         (more > 0 && (is_time || is_much)).then_some(upto)
     }
 
-    /// Up to where to compact now that so much is written; `full`: as much as can be.
+    /// The revision to compact up to, if enough bytes were written since the last mark. If etcd is `full`, that is the present revision, whatever
+    /// was written.
     fn grown(&mut self, written: u64, revision: i64, full: bool) -> Option<i64> {
         let (before, upto) = self.mark;
         let much = written.saturating_sub(before) >= self.pace.bytes;
@@ -169,7 +170,7 @@ impl History {
         ((much || full) && upto > self.compacted).then_some(upto)
     }
 
-    /// With how much written it is time to look again.
+    /// Number of bytes written at which the next check is due.
     fn next_mark(&self) -> u64 {
         self.mark.0.saturating_add(self.pace.bytes)
     }
@@ -181,7 +182,7 @@ impl History {
 }
 
 impl Place {
-    /// Compacts again and again, as a leader does besides. What fails is reported and tried again.
+    /// Compacts etcd's history at this pace, for ever: the leader runs it beside its term. Logs each failure and tries again.
     pub async fn compact_history(&self, pace: Pace) -> Infallible {
         let (mut history, filling) = (None, Quiet::default());
         loop {

@@ -17,18 +17,18 @@ use crate::ledger::{
     retention::{Removal, Shares, site, size},
 };
 
-/// So many entries are added to the log before it is trimmed.
+/// Entries added to the log after which it is trimmed.
 pub(super) const STEP: usize = 64;
-/// As many entries are looked at for their sites at once as a batch of changes adds, or as many bytes.
+/// Entries whose site is read at once while the log is trimmed; also limited to [`BYTES_LOOKED_AT`] bytes.
 const LOOKED_AT: usize = 512;
 const BYTES_LOOKED_AT: u64 = 16 << 20;
 
-/// How many entries of the log come in one page when it is trimmed, by those before.
+/// Sizes of the next pages when the log is trimmed, adapted to the sizes of the entries in the pages before.
 #[derive(Debug)]
 pub(super) struct Sizes {
-    /// That are too old.
+    /// For entries that are too old.
     old: PageSize,
-    /// That are looked at for their sites.
+    /// For entries whose site is read.
     looked_at: PageSize,
 }
 
@@ -45,14 +45,14 @@ impl Default for Sizes {
 const REMOVED: usize = 4096;
 
 impl Etcd {
-    /// Entries sort by commit, and there is one for each: they are read in spans of commits, from the newest. Each
-    /// request looks at so many, and between two of them whoever has gone is noticed.
+    /// Reads entries in spans of commits, from the newest: each commit has at most one entry, and keys sort by commit. Between two requests it
+    /// checks whether the caller is still waiting.
     pub(super) fn read_part(&self, query: Query<'_>) -> Result<Page, Error> {
         let keys = &self.place.keys;
         let mut size = PageSize::default();
         let mut reading = Reading::new(query);
         let mut upto = query.before.min(self.written().last.next()).number();
-        // So many commits, of which each may have an entry.
+        // Commits in a span: as many as a page has keys.
         let commits = |size: PageSize| u64::try_from(size.keys()).unwrap_or(1);
         let mut span = commits(size);
         while upto > 0 {
@@ -64,7 +64,7 @@ impl Etcd {
             let answer = pages::first(&self.place, &begin, &end, 0, &mut size);
             let mut answer = self.runtime.block_on(answer)?;
             if answer.more() {
-                // It has the oldest of the span, and the newest are wanted.
+                // The answer is cut off after the oldest entries of the span, but the newest are wanted: read a shorter span.
                 span = (span / 8).max(1);
                 continue;
             }

@@ -1,11 +1,11 @@
-//! How long this process may write at least.
+//! How long this process may write without a further renewal.
 
 use std::{
     sync::{Mutex, PoisonError},
     time::Instant,
 };
 
-/// A right that lapses unless it is renewed. Time is the machine's monotonic one, which goes on while the process is
+/// A right to write that lapses unless it is renewed. It is measured by the machine's monotonic clock, which also runs while the process is
 /// stopped.
 #[derive(Debug)]
 pub struct Right {
@@ -13,7 +13,7 @@ pub struct Right {
 }
 
 impl Right {
-    /// One that lapses then.
+    /// A right that lapses at `until`.
     #[must_use]
     pub fn until(until: Instant) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl Right {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves its end, or ends it.
+    /// Sets the time at which the right lapses; a past time ends it at once.
     pub fn renew(&self, until: Instant) {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }

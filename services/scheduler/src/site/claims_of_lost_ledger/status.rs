@@ -25,7 +25,7 @@ impl<'a> Status<'a> {
         }
     }
 
-    /// Whether it names exactly this host.
+    /// Whether the status names this host, by name and uid.
     pub(super) fn names(&self, id: &HostId) -> bool {
         let members = self.observed.members().iter();
         let hosts = self

@@ -41,7 +41,7 @@ impl Access {
     }
 }
 
-/// The API server's words, when it has understood and says no; otherwise why it could not be asked.
+/// The API server's message if it refuses the request.
 ///
 /// # Errors
 /// When it could not be asked.
@@ -54,7 +54,7 @@ pub(super) fn refused(error: kube::Error) -> anyhow::Result<String> {
     }
 }
 
-/// Whether somebody else has written meanwhile.
+/// Whether another client has changed the object since it was read.
 pub(super) fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }

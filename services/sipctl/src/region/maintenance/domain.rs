@@ -71,7 +71,7 @@ impl PolicyArgs {
     }
 }
 
-/// What a person does who has not said where the policy is.
+/// The message for a person who has not named the place of the policy.
 pub(super) fn how(domain: &Domain) -> String {
     format!(
         "where is the site's policy? Say --policy FILE or --policy-configmap NS/NAME; or write into it by hand, below \
@@ -115,14 +115,14 @@ pub(super) async fn mark(
     })
 }
 
-/// One domain in or out.
+/// Adds a domain to the cordoned ones, or removes it.
 struct Edit {
     domain: Domain,
     cordoned: bool,
 }
 
 impl Edit {
-    /// The policy's next text; `None` when it says so already. Comments are not kept.
+    /// The policy's new text; `None` if the policy is already as wanted. Comments are not kept.
     fn apply(&self, policy: &Policy) -> anyhow::Result<Option<String>> {
         let Self { domain, cordoned } = self;
         let mut next = policy.clone();

@@ -15,19 +15,19 @@ use super::access::{self, Access};
 use crate::one_line;
 use crate::region::outcome::{DRY_RUN, Outcome};
 
-/// Under which name fields are owned.
+/// Field manager of what sipctl writes.
 pub(super) const MANAGER: &str = "sipctl";
-/// Most characters of what a host says of itself.
+/// Most characters of a host's own texts in a message.
 const SHOWN: usize = 300;
 
-/// Annotations to put on and to take off, and what that means.
+/// Annotations to add and to remove, and what that means.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     pub(super) set: &'static [&'static str],
     pub(super) clear: &'static [&'static str],
-    /// What will come of it, for people.
+    /// What will happen because of the change, for people.
     pub(super) effect: &'static str,
-    /// What is so afterwards.
+    /// What has happened after the change, for people.
     pub(super) done: &'static str,
 }
 
@@ -38,7 +38,7 @@ impl Change {
             && !self.clear.iter().any(|key| on.contains_key(*key))
     }
 
-    /// The whole patch: it fails when the host has changed, or is another one, since it was looked at.
+    /// The whole patch. It fails if the host has changed, or has been recreated, since it was read.
     fn patch(&self, host: &BareMetalHost) -> Value {
         let set = self.set.iter().map(|key| ((*key).to_owned(), json!("")));
         let clear = self.clear.iter().map(|key| ((*key).to_owned(), Value::Null));
@@ -49,11 +49,11 @@ impl Change {
     }
 }
 
-/// How a try ended that need not be repeated.
+/// Result of an attempt that need not be repeated.
 enum Tried {
     Already,
     Written,
-    /// A host of the name was made again since it was looked at.
+    /// A host of the same name has been recreated since it was read.
     AnotherHost,
 }
 

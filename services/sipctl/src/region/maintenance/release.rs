@@ -89,7 +89,7 @@ fn released(host: &BareMetalHost, cluster: &SIPCluster) -> Result<u64, &'static 
     }
 }
 
-/// The whole patch: it fails when the host has changed, or is another one, since it was looked at.
+/// The whole patch. It fails if the host has changed, or has been recreated, since it was read.
 fn patch(host: &BareMetalHost, revision: u64) -> Value {
     let labels: serde_json::Map<String, Value> = LABELS
         .into_iter()

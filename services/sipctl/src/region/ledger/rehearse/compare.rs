@@ -84,17 +84,17 @@ fn impossible<'a>(ledger: &'a SiteLedger, input: &'a Input) -> impl Iterator<Ite
     })
 }
 
-/// What one cluster is compared by.
+/// What the clusters are compared with.
 struct Comparison<'a> {
     ledger: &'a SiteLedger,
     input: &'a Input,
     restored: &'a Restored<'a>,
 }
 
-/// A cluster with its status, if that is there and believed.
+/// A cluster of the input, with whether its status is accepted over the record.
 struct Status<'a> {
     declared: &'a Declared,
-    /// The scheduler believes what it says of hosts, rather than the record.
+    /// Whether the scheduler would take the hosts of this status over those of the record.
     is_believed: bool,
 }
 
@@ -179,7 +179,7 @@ impl Comparison<'_> {
             && cluster != name
         {
             let (kind, others) = ("labels-of-another", format!("it has the labels of {cluster}"));
-            // Nothing else than a ledger that is lost can have given it away.
+            // Only a lost ledger can have given the host to another cluster.
             let is_given_away = mark >= member.revision && is_releasing
                 || mark > member.revision && self.restored.is_lost(mark);
             if is_given_away {
@@ -263,7 +263,7 @@ impl Comparison<'_> {
         let labels = &observed.host.sip_labels;
         let is_releasing = claim.state == MemberState::Releasing;
         if is_releasing && *labels == SipLabels::None && observed.release_mark >= claim.revision {
-            // It is free: there is nothing to lose.
+            // The host is free, so no claim is lost.
             return;
         }
         match (holder, labels) {
