@@ -1,22 +1,22 @@
-//! Annotation keys. As metal3 does, the ones on hosts count by being there, whatever their value.
+//! Annotation keys. As in metal3, an annotation that marks a host is in effect while it is present, whatever its value.
 
 /// On a host: metal3 does not reconcile it.
 pub const PAUSED: &str = "baremetalhost.metal3.io/paused";
-/// On a host: metal3 lets go of it without touching it.
+/// On a host: metal3 stops managing it and leaves the machine as it is.
 pub const DETACHED: &str = "baremetalhost.metal3.io/detached";
 /// On a host: Cluster API's metal3 provider found the machine on it unhealthy.
 pub const UNHEALTHY: &str = "capm3.metal3.io/unhealthy";
-/// The same, by CAPM3 before 1.10. CAPM3 passes over hosts with either.
+/// The same, as CAPM3 before 1.10 writes it. CAPM3 does not choose a host with either annotation.
 pub const UNHEALTHY_BEFORE: &str = "capi.metal3.io/unhealthy";
 /// On a host: an operator declares it failed; a member on it is replaced.
 pub const FAILED: &str = "sip.airshipit.org/failed";
-/// On a host: a member on it is moved off, and stays until its replacement is bound; no new claim may take it.
+/// On a host: no new claim may take it, and the scheduler replaces a member on it, which stays until its replacement is bound.
 pub const REPLACE: &str = "sip.airshipit.org/replace";
 /// On a host: no new claim may take it. A member on it stays.
 pub const CORDONED: &str = "sip.airshipit.org/cordoned";
 /// On a host: its tenant may change its power state even while baremetal-operator is changing the host.
 pub const POWER_WHILE_BUSY: &str = "sip.airshipit.org/power-while-busy";
-/// On a host: revision of the placement that last wrote its labels. Makes any older writer's patch fail.
+/// On a host: revision of the release that last removed its SIP labels. The cluster agent does not label the host for an older claim.
 pub const PLACEMENT_REVISION: &str = "sip.airshipit.org/placement-revision";
 /// On a SIPCluster, and by the cluster agent on each of its hosts: the Cluster API cluster whose Machines may use the hosts, as
 /// `NAME` or `NAMESPACE/NAME`. Absent: the one of the SIPCluster's own name.
@@ -30,15 +30,15 @@ pub const NETWORK_DATA: &str = "sip.airshipit.org/network-data";
 pub const CORDONED_FOR: &str = "sip.airshipit.org/cordoned-for";
 /// On a pod template: hash of everything that the pod was rendered from, so that a change rolls out.
 pub const CONFIG_HASH: &str = "sip.airshipit.org/config-hash";
-/// On the Deployment of a load balancer: SHA-256 of the template that it is rendered by. Absent: the built-in one.
+/// On the Deployment of a load balancer: SHA-256 of the template by which the agent renders it. Absent: the built-in configuration.
 pub const TEMPLATE: &str = "sip.airshipit.org/template";
-/// Beside [`TEMPLATE`]: the image whose haproxy has accepted it.
+/// Beside [`TEMPLATE`]: the image whose haproxy has accepted the template.
 pub const TEMPLATE_IMAGE: &str = "sip.airshipit.org/template-image";
-/// On the `ConfigMap` of a load balancer: epoch and revision of the placement that it was rendered for, as `EPOCH.REVISION`. With it every
-/// claim and every release changes the object, so that a write which was meant for an earlier version is refused.
+/// On the `ConfigMap` of a load balancer: position (`EPOCH.REVISION`) of the placement for which the agent rendered it. So every claim and every
+/// release changes the object, and the API server refuses a write that is based on an earlier version of it.
 pub const PLACEMENT: &str = "sip.airshipit.org/placement";
-/// On the `ConfigMap` of a load balancer without a sidecar: tells its configuration from an equal one before, where another one was in
-/// between. The pods' [`CONFIG_HASH`] has it too.
+/// On the `ConfigMap` of a load balancer without a sidecar: distinguishes its configuration from an equal earlier one that another one has
+/// replaced in between. The [`CONFIG_HASH`] of the pods contains it, too.
 pub const CONFIG_MARK: &str = "sip.airshipit.org/config-mark";
 /// On a pod: the Multus networks that it joins, as a JSON list.
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";

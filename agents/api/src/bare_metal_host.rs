@@ -45,7 +45,7 @@ fn kind() -> String {
 }
 
 impl BareMetalHost {
-    /// A host with this name, nothing asked of it and nothing known of it. Namespace and uid are the API server's to give.
+    /// A host with this name and spec, and without status. The request that creates it has the namespace; the API server sets the uid.
     #[must_use]
     pub fn new(name: &str, spec: BareMetalHostSpec) -> Self {
         Self {

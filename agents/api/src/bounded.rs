@@ -1,30 +1,31 @@
-//! Reading of JSON that a user may have nested without end. Parsers refuse what is nested too deep, and with it the whole list that it is
-//! in; these leave the inner levels out.
+//! Deserializers for JSON that a user may have nested without limit. A usual parser refuses a value that is nested too deep, and with it the
+//! whole list that contains the object; these drop the inner levels instead.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Levels of an object that are read. No field that is known is as deep, and parsers of JSON stop at 128.
+/// Levels of an object that are read. Known fields are less deep, and parsers of JSON stop at 128 levels.
 const LEVELS: usize = 64;
-/// Levels of an `override`: texts are at the fifth.
+/// Levels of an `override` that are read. The deepest known texts are at the fifth.
 const OVERRIDE_LEVELS: usize = 8;
-/// Bytes of memory that each value takes besides the bytes of a text, about.
+/// Bytes of memory that each value takes, approximately, besides the bytes of a text.
 const VALUE: usize = 32;
 
-/// The value with its first [`LEVELS`] levels.
+/// Reads the first [`LEVELS`] levels of a value.
 pub(crate) fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     Levels(LEVELS).deserialize(deserializer)
 }
 
-/// An `override` with the levels in which something is known: what is deeper is empty, and refused like any other value there.
+/// Reads the first [`OVERRIDE_LEVELS`] levels of an `override`; null is `None`. Deeper lists and maps are empty, and the parser of the spec
+/// refuses them there like any other value.
 pub(crate) fn shallow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     let value = Levels(OVERRIDE_LEVELS).deserialize(deserializer)?;
     Ok(Some(value).filter(|value| !value.is_null()))
 }
 
-/// Leaves of every list and map in it the first items, at most so many.
+/// Truncates every list and map in the value to its first `items` entries.
 pub(crate) fn cut(value: &mut Value, items: usize) {
     match value {
         Value::Array(list) => {
@@ -46,7 +47,7 @@ pub(crate) fn cut(value: &mut Value, items: usize) {
     }
 }
 
-/// Bytes of memory that a value takes, about.
+/// Bytes of memory that a value takes, approximately.
 pub(crate) fn memory(value: &Value) -> usize {
     let more = match value {
         Value::Array(list) => list.iter().map(memory).fold(0, usize::saturating_add),

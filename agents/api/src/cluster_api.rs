@@ -20,19 +20,19 @@ pub struct ClusterApiCluster {
     name: String,
 }
 
-/// Whose a host's consumer is.
+/// Whether a host's consumer belongs to a Cluster.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Belongs {
-    /// It is the Cluster's.
+    /// It belongs to this Cluster.
     Yes,
-    /// It is another Cluster's.
+    /// It belongs to another Cluster.
     No,
-    /// Nothing on the host says whose it is.
+    /// Nothing on the host names its Cluster.
     Unknown,
 }
 
 impl ClusterApiCluster {
-    /// What the annotation of a SIPCluster names.
+    /// Parses annotation [`annotations::CLUSTER_API_CLUSTER`] of a SIPCluster; `None` without the annotation.
     ///
     /// # Errors
     /// When its value is not `NAME` or `NAMESPACE/NAME`.
@@ -51,7 +51,7 @@ impl ClusterApiCluster {
         })
     }
 
-    /// What a host's annotation, or else the SIPCluster's name means.
+    /// The Cluster that a host's annotation names; without one, or where it cannot be parsed, the Cluster with the name of the SIPCluster.
     #[must_use]
     pub fn meant(annotation: Option<&str>, sip_cluster: &str) -> Self {
         annotation.and_then(Self::from_text).unwrap_or_else(|| Self {
@@ -89,8 +89,8 @@ impl ClusterApiCluster {
         self.name == name && self.namespace.as_deref().is_none_or(|own| own == namespace)
     }
 
-    /// Whether a host's consumer is this Cluster's. `tenant`: the namespace of the SIPCluster; `label`: of the host,
-    /// [`labels::CLUSTER_API`].
+    /// Whether a host's consumer belongs to this Cluster. `tenant`: namespace of the SIPCluster; `label`: value of [`labels::CLUSTER_API`] on the
+    /// host.
     #[must_use]
     pub fn owns(&self, consumer: &ConsumerReference, tenant: &str, label: Option<&str>) -> Belongs {
         let is_claim = consumer.is_host_claim();
@@ -128,7 +128,7 @@ impl fmt::Display for ClusterApiCluster {
     }
 }
 
-/// A consumer and its Cluster, for messages. `label`: of the host, [`labels::CLUSTER_API`].
+/// Describes a consumer and its Cluster for messages. `label`: value of [`labels::CLUSTER_API`] on the host.
 #[must_use]
 pub fn described(consumer: &ConsumerReference, label: Option<&str>) -> String {
     let part = |text: &Option<String>| text.clone().unwrap_or_default();

@@ -6,7 +6,7 @@ use std::fmt;
 const SHOWN_CHARACTERS: usize = 80;
 const SHOWN_FAULTS: usize = 20;
 const PATH: usize = 4 * SHOWN_CHARACTERS;
-/// No rule of ours is as long; some name what the user wrote.
+/// Longest rule in a message, in bytes. No rule of this project is as long, but some quote what the user wrote.
 const RULE: usize = 1_000;
 const ABSENT: &str = "absent";
 
@@ -68,12 +68,12 @@ impl fmt::Display for Fault {
 pub struct Invalid {
     object: String,
     faults: Vec<Fault>,
-    /// Further faults, which are not kept.
+    /// Number of further faults, which are not kept.
     more: usize,
 }
 
 impl Invalid {
-    /// `object` says kind, namespace and name.
+    /// `object`: kind, namespace and name, as messages show them.
     pub(crate) fn new(object: &str, faults: Vec<Fault>) -> Self {
         Self {
             object: escaped(object, PATH),
@@ -82,7 +82,7 @@ impl Invalid {
         }
     }
 
-    /// With those faults only that its text names; the text stays the same.
+    /// Keeps only the faults that the message names; the message stays the same.
     pub(crate) fn with_shown_faults(mut self) -> Self {
         self.more = self
             .more

@@ -167,19 +167,19 @@ impl Host {
         &self.labels
     }
 
-    /// Where it is in its life.
+    /// State of its provisioning by metal3.
     #[must_use]
     pub fn provisioning_state(&self) -> &ProvisioningState {
         &self.provisioning_state
     }
 
-    /// How metal3 gets on with it.
+    /// Operational status that metal3 reports.
     #[must_use]
     pub fn operational_status(&self) -> &OperationalStatus {
         &self.operational_status
     }
 
-    /// What went wrong last; empty when nothing did.
+    /// Message of the last error that metal3 reports; empty without one.
     #[must_use]
     pub fn error_message(&self) -> &str {
         &self.error_message
@@ -209,7 +209,7 @@ impl Host {
         self.bmc_address.as_ref()
     }
 
-    /// Revision of the placement that last wrote its labels.
+    /// Revision of the release that last removed its SIP labels ([`annotations::PLACEMENT_REVISION`]).
     #[must_use]
     pub fn placement_revision(&self) -> Option<u64> {
         self.placement_revision
@@ -239,13 +239,13 @@ impl Host {
         self.fault.as_deref()
     }
 
-    /// Whether metal3 is told not to reconcile it.
+    /// Whether the annotation that pauses metal3 is present.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Whether metal3 has let go of it, or is told to.
+    /// Whether metal3 reports the host as detached, or an annotation asks metal3 to detach it.
     #[must_use]
     pub fn is_detached(&self) -> bool {
         self.detached
@@ -281,7 +281,7 @@ impl Host {
         self.replace_requested
     }
 
-    /// What could not be read of it: of the object itself, then of its networkData.
+    /// Faults of the object, then of its networkData. The rest of the host was read.
     #[must_use]
     pub fn reports(&self) -> &[Invalid] {
         &self.reports
@@ -308,7 +308,7 @@ fn identity(object: &BareMetalHost) -> Result<[String; 3], Invalid> {
     }
 }
 
-/// metal3 may say more one day than this version understands.
+/// A fault for a value that this version does not know: a later metal3 may have more values.
 fn unknown(path: &str, text: &str, known: impl Iterator<Item = &'static str>) -> Fault {
     let known: Vec<_> = known.collect();
     let rule = format!("must be one of {} to be understood", known.join(", "));

@@ -1,13 +1,13 @@
 //! Label keys and values that users script against. They are SIP's, letter for letter.
 
-/// Those of a placed host, which the scheduler reads too.
+/// Labels of a placed host. The scheduler reads them, too.
 pub use vocabulary::labels::{CLUSTER_NAME, CLUSTER_NAMESPACE, NODE_TYPE};
 
 /// On a host that Cluster API uses: name of the Cluster that the Machine on it belongs to. CAPM3 writes it with the consumer.
 pub const CLUSTER_API: &str = "cluster.x-k8s.io/cluster-name";
 
-/// On a host, by CAPM3 where a template says `nodeReuse`: kept for the Machines of this owner. It stays when the Machine is gone, and
-/// CAPM3 passes over the host for everybody else without a word.
+/// On a host, by CAPM3 where a template says `nodeReuse`: the owner for whose Machines CAPM3 keeps the host. The label stays when the Machine is
+/// gone. CAPM3 then does not choose the host for any other owner, and reports no reason.
 pub const NODE_REUSE: &str = "infrastructure.cluster.x-k8s.io/node-reuse";
 
 /// On a child of a SIPCluster: always [`PART_OF_SIP`].

@@ -55,7 +55,7 @@ impl NetworkData {
         }
     }
 
-    /// What is said of a host whose Secret does not exist or has no [`KEY`].
+    /// The data of a host whose Secret does not exist or has no [`KEY`]: no addresses, and a fault that names the Secret.
     #[must_use]
     pub fn missing(secret: &SecretName) -> Self {
         let fault = Fault::absent(
@@ -69,7 +69,7 @@ impl NetworkData {
         }
     }
 
-    /// Rendered for a Machine, as CAPM3 does by a `Metal3DataTemplate`: it is deleted with the Machine.
+    /// Marks it as rendered for a Machine by a `Metal3DataTemplate` of CAPM3, which deletes it with the Machine.
     #[must_use]
     pub fn rendered(self) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl NetworkData {
         }
     }
 
-    /// With the addresses of another one in networks in which this one has none.
+    /// Adds the addresses of `other` in networks in which this one has none.
     #[must_use]
     pub fn with_fallback(mut self, other: &Self) -> Self {
         for (id, address) in &other.addresses {
@@ -87,7 +87,7 @@ impl NetworkData {
         self
     }
 
-    /// Without the addresses that no host of the site can have, which become faults.
+    /// Replaces addresses that no host of the site can have by faults.
     #[must_use]
     pub fn without_reserved(mut self, secret: &SecretName, is_reserved: impl Fn(IpAddr) -> bool) -> Self {
         let reserved = self
@@ -214,10 +214,10 @@ fn network_address(
     }
 }
 
-/// An address at which others reach one host, and nobody else. A load balancer connects to it: a loopback address would be its own pod,
-/// a link-local one whatever its node has there, such as a metadata service.
+/// Parses an address that belongs to one host only. A load balancer connects to it: a loopback address would be its own pod, a link-local one any
+/// service on its node, such as a metadata service.
 fn unicast(text: &str) -> Option<IpAddr> {
-    // `::ffff:192.0.2.1` is connected to as the IPv4 address in it: whoever shows either shows the same machine.
+    // A connection to `::ffff:192.0.2.1` reaches the IPv4 address in it, so both forms are the same address.
     let address = text.trim().parse::<IpAddr>().ok()?.to_canonical();
     let is_usable = match address {
         IpAddr::V4(v4) => {
@@ -257,7 +257,7 @@ fn document(bytes: &[u8]) -> Result<Value, String> {
     })
 }
 
-/// Ids written as bare numbers are texts to us.
+/// The text of a scalar. Ids that are written as bare numbers count as texts.
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

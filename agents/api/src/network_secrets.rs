@@ -34,11 +34,11 @@ impl NetworkSecrets {
         let preprovisioning = given(object.spec.preprovisioning_network_data_name.as_ref()).map(in_own);
         let annotations = object.metadata.annotations.as_ref();
         let remembered = given(annotations.and_then(|all| all.get(annotations::NETWORK_DATA))).map(in_own);
-        // What another namespace has is not remembered, and metal3 leaves `preprovisioningNetworkDataName` alone.
+        // A Secret of another namespace is not recorded. Neither is `preprovisioningNetworkDataName`, which metal3 does not change.
         let is_remembered = network_data
             .as_ref()
             .is_none_or(|secret| secret.namespace != own || Some(secret) == remembered.as_ref());
-        // The baremetal-operator too takes the second where there is no first.
+        // The baremetal-operator, too, uses the second where the first is absent.
         let named = network_data.or_else(|| preprovisioning.clone());
         let mut fallbacks = Vec::new();
         for secret in preprovisioning.into_iter().chain(remembered) {
@@ -72,7 +72,7 @@ impl NetworkSecrets {
         self.named.iter().chain(&self.fallbacks)
     }
 
-    /// The Secret that annotation [`annotations::NETWORK_DATA`] does not name yet, and would if it is the site's own.
+    /// The Secret that annotation [`annotations::NETWORK_DATA`] is to name and does not name yet, provided that it is the site's own.
     #[must_use]
     pub fn unremembered(&self) -> Option<&SecretName> {
         self.named.as_ref().filter(|_| !self.is_remembered)

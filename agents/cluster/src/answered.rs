@@ -1,7 +1,7 @@
-//! The positions that the scheduler has answered from.
+//! The newest position from which the scheduler has answered.
 //!
-//! Statuses do not count: anybody who may write one can forge an epoch, and it would keep the agent from acting for the whole site. What
-//! the site shows raises the epoch of the scheduler, which refuses what no ledger can have issued.
+//! It is not read from statuses: who may write one could forge an epoch, and the agent would then refuse to act for the whole site. The agent
+//! reports positions in statuses to the scheduler, which raises its epoch above them and refuses positions that no ledger can have issued.
 
 use std::sync::{
     Arc,
@@ -11,7 +11,7 @@ use std::sync::{
 use kit::placement::Position;
 use proto::inventory::v1::Revision;
 
-/// The highest epoch and revision of the site that the scheduler has answered from. Clones share them.
+/// The highest epoch and the highest revision from which the scheduler has answered for the site. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Answered(Arc<Highest>);
 
@@ -22,10 +22,10 @@ struct Highest {
 }
 
 impl Answered {
-    /// Takes in the position of an answer.
+    /// Records the position of an answer.
     ///
     /// # Errors
-    /// The higher epoch of an earlier answer: this one must not be acted on.
+    /// The highest epoch of earlier answers, if this answer has a lower one: the caller must not act on it.
     pub fn observe(&self, answered: Position) -> Result<(), u64> {
         self.0.revision.fetch_max(answered.revision(), Ordering::Relaxed);
         let seen = self.0.epoch.fetch_max(answered.epoch(), Ordering::Relaxed);
@@ -36,8 +36,9 @@ impl Answered {
         }
     }
 
-    /// What the scheduler must go on above: the higher epoch and revision of its answers and of what statuses show. A ledger that is lost
-    /// may have answered what no status shows any more, and its successor would be refused for ever.
+    /// The position above which the scheduler must continue: the higher epoch and the higher revision of its answers and of the statuses. A
+    /// scheduler that has lost its ledger may have answered with a position that no status shows; [`Self::observe`] would refuse its successor
+    /// for ever.
     #[must_use]
     pub fn highest_seen(&self, in_statuses: Option<Revision>) -> Option<Revision> {
         let (epoch, revision) = (&self.0.epoch, &self.0.revision);

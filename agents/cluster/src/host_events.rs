@@ -1,5 +1,5 @@
-//! Events on `BareMetalHost`s when a cluster labels and releases them: one for each change, since each is a call of the API server. They are published beside the reconciles: no label and no
-//! status waits for an Event.
+//! Events on `BareMetalHost`s that a cluster labels or releases. Each is a call of the API server, so a task of its own publishes them, and no
+//! label and no status waits for an Event.
 
 use std::convert::Infallible;
 
@@ -12,10 +12,10 @@ use kit::{
 use kube::Resource;
 use tokio::sync::mpsc;
 
-/// Events that wait for the API server. More are dropped and logged: the truth is in labels and statuses.
+/// Most Events that wait for the API server. Further ones are dropped and logged: labels and statuses have the same information.
 const QUEUE: usize = 4_096;
 
-/// What became of a host for a cluster.
+/// One Event: a cluster has labelled or released a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostEvent {
     /// The host.
@@ -28,15 +28,15 @@ pub struct HostEvent {
     pub note: String,
 }
 
-/// Where Events on hosts are handed over. Cheap to clone.
+/// Queues Events on hosts for the [`Publisher`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct HostEvents(mpsc::Sender<HostEvent>);
 
-/// Publishes what is handed over.
+/// Publishes the queued Events.
 #[derive(Debug)]
 pub struct Publisher(mpsc::Receiver<HostEvent>);
 
-/// Both ends of the queue.
+/// A new queue: its sender and its receiver.
 #[must_use]
 pub fn queue() -> (HostEvents, Publisher) {
     let (sender, receiver) = mpsc::channel(QUEUE);
@@ -44,7 +44,7 @@ pub fn queue() -> (HostEvents, Publisher) {
 }
 
 impl HostEvents {
-    /// Hands an Event over, without waiting.
+    /// Queues an Event without waiting; drops and logs it if the queue is full.
     pub fn add(&self, event: HostEvent) {
         if let Err(refused) = self.0.try_send(event) {
             let (mpsc::error::TrySendError::Full(event) | mpsc::error::TrySendError::Closed(event)) = refused;
@@ -55,7 +55,7 @@ impl HostEvents {
 }
 
 impl Publisher {
-    /// Publishes until it is dropped.
+    /// Publishes Events until it is dropped.
     ///
     /// # Errors
     /// None: an Event that cannot be written is logged.

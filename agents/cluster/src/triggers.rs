@@ -37,13 +37,13 @@ impl Triggers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A cluster's placement has changed.
+    /// Triggers the cluster, whose placement has changed.
     pub fn cluster(&self, cluster: ObjectKey) {
         self.lock().waiting.insert(cluster);
         self.named.notify_one();
     }
 
-    /// A host has changed: the cluster that holds it is reconciled.
+    /// Triggers the cluster that holds this host, which has changed.
     pub fn host(&self, host: &ObjectKey) {
         let mut state = self.lock();
         let Some(cluster) = state.holders.get(host).cloned() else {
@@ -54,12 +54,12 @@ impl Triggers {
         self.named.notify_one();
     }
 
-    /// Anything may have changed: every cluster is reconciled.
+    /// Triggers every cluster: anything may have changed.
     pub fn all(&self) {
         self.all.notify_one();
     }
 
-    /// These are the hosts that a cluster holds now.
+    /// Records the hosts that a cluster holds, in place of those before.
     pub fn holds(&self, cluster: &ObjectKey, hosts: BTreeSet<ObjectKey>) {
         let mut state = self.lock();
         for host in state.holdings.remove(cluster).unwrap_or_default() {
@@ -75,7 +75,7 @@ impl Triggers {
         }
     }
 
-    /// The clusters that were named.
+    /// The triggered clusters. One that is triggered several times before the stream yields it comes once.
     pub fn named(&self) -> impl Stream<Item = ObjectRef<SIPCluster>> + Send + use<> {
         futures::stream::unfold(self.clone(), |triggers| async move {
             loop {
@@ -88,7 +88,7 @@ impl Triggers {
         })
     }
 
-    /// Once for each [`Triggers::all`] that was not yet answered.
+    /// Yields an item after one or more calls of [`Triggers::all`].
     pub fn everything(&self) -> impl Stream<Item = ()> + Send + use<> {
         futures::stream::unfold(Arc::clone(&self.all), |all| async move {
             all.notified().await;

@@ -1,6 +1,6 @@
-//! The addresses that a provider's Service is given. They are names of the provider's certificate, and one may be missing for a while:
-//! somebody has deleted the Service, or its load balancer has no address. A certificate without it would start other pods twice, so the last
-//! one stays; that of a load balancer only for a while, since it may be another Service's by then. Pure.
+//! The addresses of a provider's Service, which are names in the provider's certificate. One may be missing for a while: somebody has deleted the
+//! Service, or its load balancer has no address. A certificate without it would make the pods restart twice, so the last address stays a name;
+//! that of a load balancer only for a while, since the site may give it to another Service. Pure.
 
 use std::{
     net::IpAddr,
@@ -25,7 +25,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// By texts; one that is no address counts as missing.
+    /// From texts; a text that is not an address counts as missing.
     #[must_use]
     pub fn read(cluster_ip: Option<&str>, load_balancer: Option<&str>) -> Self {
         let is_name = |name: &&str| ServerName::try_from(*name).is_ok();
@@ -36,7 +36,7 @@ impl Addresses {
         }
     }
 
-    /// Those that a Service has. `balanced`: the provider is reached by a load balancer of the site.
+    /// The addresses of a Service. `balanced`: whether users reach the provider by a load balancer of the site.
     #[must_use]
     pub fn from_service(service: &CoreService, balanced: bool) -> Self {
         let spec = service.spec.as_ref();
@@ -47,8 +47,8 @@ impl Addresses {
         Self::read(cluster_ip, load_balancer.filter(|_| balanced))
     }
 
-    /// These, and the last one where one is missing, that of a load balancer for [`KEPT`]. Of a clock that was ahead when it was missed first,
-    /// the time begins now.
+    /// These addresses, with those of `last` where one is missing; that of a load balancer for [`KEPT`] at most. Where the recorded time is in
+    /// the future, since the clock was ahead, the wait begins now.
     #[must_use]
     pub fn or_last(self, last: &Self, balanced: bool, now: SystemTime) -> Self {
         let cluster_ip = self.cluster_ip.or(last.cluster_ip);

@@ -65,7 +65,7 @@ impl Issuer<'_> {
 pub(crate) struct Issued {
     /// The certificate.
     pub(crate) certificate: Certificate,
-    /// What it lacks of what was asked for.
+    /// What the certificate lacks of what the Certificate asks for.
     pub(crate) lacks: Option<Problem>,
 }
 
@@ -175,7 +175,7 @@ impl<'a> Certificates<'a> {
             let why = format!("Certificate {name} was not made for this provider");
             return Err(refused(self.entry, NAME_CONFLICT, &why));
         }
-        // An address that the Service had last stays where this issuer was asked for it; it may refuse one that it was not.
+        // A last address stays among the names only where the Certificate asks this issuer for it already: the issuer may refuse a new name.
         let before = found.as_ref().map(|found| requested(&found.data, issuer));
         let [_, present] = &reached.fallbacks;
         let names = reached.names.of_either(present, &before.unwrap_or_default());
@@ -202,8 +202,8 @@ impl<'a> Certificates<'a> {
         }
     }
 
-    /// Makes the Secret before cert-manager does, which does not own what it writes: without an owner it would stay where the provider goes
-    /// before the next pass.
+    /// Makes the Secret before cert-manager does, whose Secrets have no owner: without one it would stay if the provider is deleted before the
+    /// next pass.
     ///
     /// A Secret of that name that was not made for the provider is refused: cert-manager would overwrite it.
     async fn make_secret(&self, owner: &OwnerReference, desired: &Value) -> Result<(), Error> {
@@ -215,7 +215,7 @@ impl<'a> Certificates<'a> {
         let template = desired
             .pointer("/spec/secretTemplate/labels")
             .and_then(Value::as_object);
-        // An earlier release of the agent let cert-manager make it: it labels what it writes.
+        // An earlier release of the agent let cert-manager make the Secret, which labels it.
         let labelled = |secret: &Secret| {
             let has = |(key, value): (&String, &Value)| {
                 secret.labels().get(key).map(String::as_str) == value.as_str()

@@ -1,7 +1,7 @@
 //! The certificate of a provider that the agent issues, and the CA that it is issued from: the tenant's, or one of the agent's own.
 //!
-//! What people and API servers trust has to be known to them before it is used. So the agent's next CA is published a year before
-//! it issues anything, and the one before stays published until it ends.
+//! People and API servers have to trust a CA before it issues anything. So the agent publishes its next CA a year before that one issues, and
+//! keeps the one before published until it expires.
 
 mod inspect;
 #[cfg(test)]
@@ -27,14 +27,14 @@ use self::inspect::{has_key, is_authority, is_trusted};
 
 /// How long a CA of the agent is valid.
 const AUTHORITY: Duration = Duration::from_hours(24 * 3650);
-/// The next CA is published when so much of the CA's time is left, and issues when half of that is.
+/// The agent publishes the next CA when the current one has this much time left; the next one issues when half of that is left.
 const AUTHORITY_LEFT: Duration = Duration::from_hours(24 * 730);
 /// How long a provider's certificate is valid, and how much of that is left when it is renewed.
 pub(crate) const SERVING: Duration = Duration::from_hours(24 * 90);
 pub(crate) const SERVING_LEFT: Duration = Duration::from_hours(24 * 30);
-/// Clocks differ.
+/// Certificates begin this much earlier, since clocks differ.
 const BACKDATED: Duration = Duration::from_mins(5);
-/// Nobody trusts the CA that would take the place of one, so one that was made while the clock was ahead has to be valid nonetheless.
+/// A CA begins this much earlier. One that was made while the clock was ahead has to be valid nonetheless: nobody would trust a replacement.
 const AUTHORITY_BACKDATED: Duration = Duration::from_hours(24 * 365);
 
 /// Why there is no certificate.
@@ -106,7 +106,7 @@ impl Names {
         };
     }
 
-    /// Those of these that one of the others has.
+    /// The names that `one` or `other` has, too.
     #[must_use]
     pub fn of_either(&self, one: &Self, other: &Self) -> Self {
         Self {
@@ -121,11 +121,11 @@ impl Names {
 pub struct Given {
     /// `tls.crt` and `tls.key`.
     pub pair: Pair,
-    /// `ca.crt`: what is published in place of `tls.crt`.
+    /// `ca.crt`: the root to publish in place of `tls.crt`.
     pub root: Option<String>,
 }
 
-/// The certificates at this time: what is kept, with what had to be made anew, and what the provider shows.
+/// Renews certificates where that is due at this time. Returns what to keep, and the certificate for the pods.
 ///
 /// # Errors
 /// When a CA cannot be used.
@@ -152,7 +152,8 @@ pub fn renewed(
     let end = end.filter(|end| *end > now + left(&authority.certificate, now));
     let begin = serving.and_then(|serving| begins(&serving.chain));
     if end.is_none() || begin.is_none_or(|begin| begin > now) {
-        // One that is not valid yet was made while the clock was ahead, or the clock is behind now: the next is valid by either, as far as CAs are.
+        // A certificate that is not valid yet was made while the clock was ahead, or the clock is behind now. Its successor is valid by either
+        // clock, as far as the CA is.
         let longest = now + AUTHORITY_BACKDATED + SERVING;
         let end = end.unwrap_or(now).clamp(now + SERVING, longest);
         let issued = issue(&authority, given.is_some(), names, made_for, (now, end))?;
@@ -195,7 +196,7 @@ fn left(authority: &str, now: SystemTime) -> Duration {
     SERVING_LEFT.min(of_authority.unwrap_or_default() / 3)
 }
 
-/// The agent's own CA that issues now, and the certificates of all that are trusted.
+/// The agent's own CA that issues now, and the certificates of all own CAs to publish.
 fn own(stored: &mut Stored, now: SystemTime) -> Result<(Pair, String), Error> {
     let ends_within =
         |pair: &Pair, left: Duration| ends(&pair.certificate).is_none_or(|end| end <= now + left);
@@ -206,7 +207,8 @@ fn own(stored: &mut Stored, now: SystemTime) -> Result<(Pair, String), Error> {
     if ends_soon(stored, AUTHORITY_LEFT) && stored.next.is_none() {
         stored.next = Some(authority(now)?);
     }
-    // It issues once it was published for long enough, also where the agent did not run in time, unless there is no time for that.
+    // The next CA issues once it was published for long enough, also after a time in which the agent did not run, unless the current CA expires
+    // before.
     let is_known = |next: &Pair| ends_within(next, AUTHORITY.saturating_sub(AUTHORITY_LEFT / 2));
     let is_due = ends_soon(stored, AUTHORITY_LEFT / 2)
         && (stored.next.as_ref().is_some_and(is_known) || ends_soon(stored, SERVING));
@@ -239,7 +241,7 @@ fn authority(now: SystemTime) -> Result<Pair, Error> {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.distinguished_name = rcgen::DistinguishedName::new();
-    // A name of its own, whenever it was made: who trusts two CAs finds the right one.
+    // The name is unique to the key, so that clients that trust several CAs find the right one.
     let id = hex::encode(Sha256::digest(key.public_key_raw()));
     let id = id.get(..16).unwrap_or_default();
     params

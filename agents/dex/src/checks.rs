@@ -1,5 +1,5 @@
-//! Whether providers answer as their issuers, directories take the account that searches, and tenants' API servers have the bindings of
-//! groups. Each is checked for itself, beside the reconciles and the other checks: one that does not answer delays none.
+//! Checks whether providers answer as their issuers, directories accept the account that searches, and tenants' API servers have the bindings of
+//! groups. Each check runs by itself, beside the reconciles: a server that does not answer delays no other check.
 
 mod checked;
 mod key;
@@ -46,15 +46,15 @@ use crate::{
 
 /// Pause between two checks of a provider.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Within this time a check is done.
+/// A check ends within this time.
 const CHECK: Duration = Duration::from_secs(tenant::CHECK.as_secs() + 1);
-/// How often is determined which providers are due.
+/// How often the agent determines which checks are due.
 const PACE: Duration = Duration::from_secs(1);
 /// Providers that are checked concurrently.
 const AT_ONCE: usize = 32;
 /// A provider that no pass names for this time is not checked any longer.
 const LASTING: Duration = Duration::from_mins(2);
-// Of a spec that waits for the scheduler rights are revoked nonetheless, with time for a pass that fails.
+// While a spec waits for the scheduler, the agent still revokes rights, with time for a pass that fails.
 const _: () = assert!(
     LASTING.as_secs() > 2 * WAITING_RESYNC.as_secs(),
     "a pass comes before"
@@ -63,11 +63,11 @@ const _: () = assert!(
 /// What a check has found: nothing, or why the provider does not work.
 pub type Found = Result<(), (Reason, String)>;
 
-/// Whether bindings are left in a cluster in which none is to be.
+/// Whether bindings remain in a cluster in which none should be.
 pub(crate) enum Left {
-    /// Some may be, for this reason.
+    /// Some may remain, for this reason.
     Remain(String),
-    /// None is.
+    /// None remains.
     Gone,
 }
 
@@ -77,7 +77,7 @@ pub type Asker = (ObjectRef<SIPCluster>, i64);
 /// Longest text of what a check has found, in bytes: some faults of TLS quote all of a certificate.
 const LONGEST: usize = 1024;
 
-/// What is known of all providers. Cheap to clone.
+/// What is checked, and the results of the last checks. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Checks {
     providers: Arc<Mutex<Providers>>,
@@ -87,7 +87,7 @@ pub struct Checks {
 type Running = HashMap<Id, (Key, Arc<Target>)>;
 
 impl Checks {
-    /// A pass is about to apply a provider. Nothing is checked before [`Self::confirm`].
+    /// Proposes what to check of a provider that a pass is about to apply; it is not checked before [`Self::confirm`].
     pub fn propose(&self, key: Key, asker: Asker, target: Target) {
         let proposed = Proposed {
             asker,
@@ -97,7 +97,7 @@ impl Checks {
         self.providers().proposed.insert(key, proposed);
     }
 
-    /// A provider is applied: from now on what was proposed last is checked, at once if it is not what was checked before.
+    /// Begins to check what was proposed last for a provider, which is applied now; at once if it differs from what was checked before.
     pub fn confirm(&self, key: &Key) {
         let mut providers = self.providers();
         let Some(Proposed { asker, target, at: _ }) = providers.proposed.remove(key) else {
@@ -108,9 +108,8 @@ impl Checks {
         }
     }
 
-    /// The bindings of an entry are reconciled from now on, also where its provider fails in this pass: no fault of the provider keeps a right that
-    /// the spec no longer gives. A provider that runs is checked as before. What earlier kubeconfigs gave access to is used only to remove
-    /// bindings.
+    /// Reconciles the bindings of an entry from now on, even if preparing its provider fails in this pass: no fault of the provider keeps a right
+    /// that the spec no longer gives. A provider that runs is checked as before. Earlier kubeconfigs are used only to remove bindings.
     pub(crate) fn bind(&self, key: &Key, asker: &Asker, tenants: &Tenants) {
         let Tenants {
             stale,
@@ -153,8 +152,8 @@ impl Checks {
         }
     }
 
-    /// Forgets what is known of other entries of a cluster than these: an entry that was renamed before anything was made for it leaves no
-    /// object by which it would be found.
+    /// Forgets the entries of a cluster that are not in `names`. An entry that was renamed before anything was made for it leaves no object by
+    /// which the agent would find it.
     pub fn keep(&self, namespace: &str, uid: &str, names: &BTreeSet<&str>) {
         let Providers {
             proposed,
@@ -175,8 +174,8 @@ impl Checks {
         checked.found.clone()
     }
 
-    /// What is known of a cluster in which a provider's bindings are not to be any more. A call that was begun before the first check may have
-    /// applied one after it: so none is left there only by the second check that finds none.
+    /// Whether bindings remain in a cluster in which a provider should have none any more. A call that had begun before the first check may apply
+    /// a binding after it, so only the second check in a row that finds none counts.
     pub(crate) fn left(&self, key: &Key, former: &Former) -> Left {
         let Former { secret, tenant } = former;
         let tenant = match tenant {
@@ -195,7 +194,7 @@ impl Checks {
         }
     }
 
-    /// A provider is deleted. What is known of another cluster's of this name stays.
+    /// Forgets a deleted provider. Providers of this name that belong to another cluster stay.
     pub fn forget(&self, key: &Key) {
         let Providers {
             proposed,
@@ -207,8 +206,8 @@ impl Checks {
         retain_of_cluster(checked, of, |known| known.name != key.name);
     }
 
-    /// Checks all without end, and triggers a pass over a cluster as soon as something has changed. Ends with the receiver.
-    /// `own_keys`: those of the providers; `secrets`: where former kubeconfigs are read; `destinations`: where it may connect to.
+    /// Runs the checks without end, and triggers a pass over a cluster when a result has changed. Ends when the receiver of `triggers` is gone.
+    /// `own_keys`: the keys of the providers; `secrets`: reads former kubeconfigs; `destinations`: where checks may connect to.
     ///
     /// # Errors
     /// None.
@@ -241,8 +240,8 @@ impl Checks {
         let mut running = Running::new();
         loop {
             for id in self.outdated(&running) {
-                // A right that the spec takes away does not wait for a cluster that hangs, and no further call gives it once more, or takes away one
-                // that the spec gives.
+                // An outdated check is stopped: a right that the spec takes away does not wait for a server that hangs, and the check neither
+                // gives it once more nor takes away one that the spec gives.
                 handles.get(&id).inspect(|task| task.abort());
             }
             for (key, target) in self.due(Instant::now(), &running) {
@@ -306,8 +305,8 @@ impl Checks {
             .refusals
             .retain(|_, refusals| !refusals.are_forgotten(now.into()));
         let under_way: BTreeSet<&Key> = running.values().map(|(key, _)| key).collect();
-        // The check of a provider and those of its former clusters do not overlap. Nor does any check of a SIPCluster with one that goes by an
-        // earlier spec of it.
+        // The check of a provider and those of its former clusters do not run at the same time. Nor does any check of a SIPCluster while one by
+        // an earlier spec of it still runs.
         let ended = running.values().filter(|running| providers.is_outdated(running));
         let ended: BTreeSet<_> = ended.map(|(key, _)| (&*key.namespace, &*key.uid)).collect();
         let waits = |key: &Key| {
@@ -329,7 +328,7 @@ impl Checks {
         for _ in running.len()..AT_ONCE {
             let free = due.iter().enumerate();
             let free = free.filter(|(_, (key, checked))| places.has_for(key, checked.failed));
-            // A right that an entry takes away does not wait for former clusters that are due at the same time; nor do these wait for ever.
+            // Checks that take rights away come before those of former clusters that are due at the same time, but do not delay them for ever.
             let since = |key: &Key, checked: &Checked| match key.former {
                 Some(_) => checked.due + PAUSE,
                 None => checked.due,
@@ -368,7 +367,7 @@ impl Checks {
         Some(cluster.clone())
     }
 
-    /// Of all providers of a namespace: several may have one account.
+    /// The refusals of all providers of a namespace: several may use one account.
     fn refusals(&self, key: &Key) -> Refusals {
         let refusals = &mut self.providers().refusals;
         refusals.entry(key.namespace.clone()).or_default().clone()

@@ -13,7 +13,7 @@ use crate::https;
 const DOCUMENT: &str = "/.well-known/openid-configuration";
 /// Path of the public keys, likewise.
 const KEYS: &str = "/keys";
-/// Keys that are read: a provider has one, and those before it as long as their tokens last.
+/// Keys that are read: a provider has its current one, and earlier ones until their tokens expire.
 const MOST_KEYS: usize = 64;
 
 /// Why a provider does not answer as its issuer.
@@ -22,18 +22,18 @@ pub enum Error {
     /// There is no answer.
     #[error(transparent)]
     Unreachable(#[from] https::Error),
-    /// It is not a discovery document.
+    /// The answer is not a discovery document.
     #[error("the answer is {0}, and no discovery document")]
     NoDocument(http::StatusCode),
     /// There are no public keys.
     #[error("the answer is {0}, and no public keys")]
     NoKeys(http::StatusCode),
-    /// It is another's.
+    /// The discovery document names another issuer.
     #[error("the discovery document names the issuer {0}")]
     OtherIssuer(String),
 }
 
-/// What is read of a discovery document, which may be any server's.
+/// What the agent reads of a discovery document, which any server may have sent.
 #[derive(Deserialize)]
 struct Document {
     issuer: String,
@@ -54,7 +54,7 @@ pub async fn check(
     match serde_json::from_str(&answer.body) {
         Ok(Document { issuer: named }) if answer.status.is_success() && named == issuer.as_str() => Ok(()),
         Ok(Document { issuer: named }) if answer.status.is_success() => {
-            // The text is that of another server.
+            // Another server has chosen the text.
             let shown: String = named.chars().filter(|c| !c.is_control()).take(80).collect();
             Err(Error::OtherIssuer(shown))
         }

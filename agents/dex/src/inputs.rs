@@ -1,4 +1,5 @@
-//! What of the API server a provider is made of: the Secrets that its entry names, and the one in which the agent keeps its own.
+//! What the agent reads from the API server for a provider: the Secrets that its entry names, and the Secret in which the agent keeps its own
+//! data.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +49,7 @@ pub(crate) struct Inputs<'a> {
 
 /// What is kept of a Secret that an entry names.
 struct Named {
-    /// Why the entry cannot name it.
+    /// Why the entry may not name it.
     closed: Option<String>,
     /// The values that the entry names, each cut off after one byte more than a value may have.
     values: Vec<(SecretKey, Vec<u8>)>,
@@ -79,7 +80,7 @@ impl Named {
 }
 
 impl<'a> Inputs<'a> {
-    /// `places`: for the Secrets of each namespace that are read at once.
+    /// `places`: limits how many Secrets of each namespace are read at once.
     pub(crate) fn new(client: &Client, namespace: &'a str, places: &'a OfNamespaces) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), namespace),
@@ -88,7 +89,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The kubeconfig of a Secret that an entry of the cluster names, or has named before, or why it cannot be used; `None`: there is no such
+    /// The kubeconfig in a Secret that an entry of the cluster names, or has named before, or why it cannot be used; `None` without such a
     /// Secret.
     pub(crate) async fn kubeconfig(
         &self,
@@ -120,8 +121,8 @@ impl<'a> Inputs<'a> {
         self.read(name, keep).await
     }
 
-    /// The values that an entry names, checked; and what is missing of it without which the rest is served: a file of users that is deleted
-    /// takes their access away.
+    /// The values that an entry names, checked, and problems with which the agent still serves the rest: when a tenant deletes the file of users,
+    /// these users lose their access.
     pub(crate) async fn secrets(&self, entry: &Auth) -> Result<(Secrets, Vec<Problem>), Error> {
         let provider = entry.provider();
         let mut by_name: BTreeMap<&str, Vec<&SecretKey>> = BTreeMap::new();
@@ -199,7 +200,7 @@ impl<'a> Inputs<'a> {
         given.map(Some)
     }
 
-    /// What is to be kept of a Secret; the rest of it is dropped before the next one of the namespace is read.
+    /// Reads what `keep` selects of a Secret; the agent drops the rest before it reads the next Secret of the namespace.
     async fn read<T>(&self, name: &str, keep: impl FnOnce(Secret) -> T) -> Result<Option<T>, Error> {
         let _place = self.places.place(self.namespace).await;
         let secret = self.secrets.get_opt(name).await;
@@ -257,8 +258,8 @@ fn authorities(provider: &Provider) -> impl Iterator<Item = &SecretKey> {
     })
 }
 
-/// Why an entry cannot name a Secret. The author of the entry also names the host that a password is sent to, so the entry must not reach
-/// what has another use: tokens, and what is kept of clusters.
+/// Why an entry may not name a Secret. The author of the entry also chooses the host to which Dex sends a password, so the entry may not name
+/// Secrets for other purposes: tokens, and what Cluster API stores of clusters.
 fn refusal(secret: &Secret) -> Option<String> {
     let name = secret.name_any();
     let kind = secret.type_.as_deref().unwrap_or_default();
@@ -274,8 +275,8 @@ fn refusal(secret: &Secret) -> Option<String> {
     Some(format!("Secret {name} {why}"))
 }
 
-/// Why an entry cannot name a Secret as its CA. The author of the entry decides for which names it issues a certificate, so the CA must not
-/// be one by which others know a cluster.
+/// Why an entry may not name a Secret as its CA. The author of the entry decides for which names the CA issues a certificate, so it may not be a
+/// CA by which clients identify a cluster.
 fn authority_refusal(secret: &Secret) -> Option<&'static str> {
     let kind = secret.type_.as_deref().unwrap_or_default();
     if !AUTHORITY_TYPES.contains(&kind) {

@@ -13,16 +13,16 @@ use render::dex::{ISSUER_PATH, SERVICE_PORT};
 
 use crate::{addresses::Addresses, certificates::Names};
 
-/// Where a provider is reached.
+/// The issuer of a provider, where the agent connects to it, and the names in its certificate.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Reached {
     /// The URL that tokens name; `None` as long as the port or the address is not given.
     pub(crate) issuer: Option<HttpsUrl>,
-    /// Where the agent finds it without resolving a name.
+    /// Where the agent connects to without resolving a name; `None`: by the name.
     pub(crate) at: Option<SocketAddr>,
     /// Names for its certificate.
     pub(crate) names: Names,
-    /// The same without addresses that the Service had last, for a CA that refuses them: without that of the load balancer, and without any.
+    /// `names` without last addresses that the Service lacks now, for a CA that refuses them: without that of the load balancer, and without any.
     pub(crate) fallbacks: [Names; 2],
 }
 
@@ -33,13 +33,13 @@ fn by_load_balancer(entry: &Auth) -> bool {
     )
 }
 
-/// The addresses that an entry's Service has, as the API server has it.
+/// The addresses of an entry's Service at present, as the API server has it.
 fn given(entry: &Auth, service: Option<&CoreService>) -> Addresses {
     let given = service.map(|service| Addresses::from_service(service, by_load_balancer(entry)));
     given.unwrap_or_default()
 }
 
-/// The addresses that an entry's Service has, and what it had `last` where one is missing.
+/// The addresses of an entry's Service, with those of `last` where one is missing.
 pub(crate) fn addresses(
     entry: &Auth,
     service: Option<&CoreService>,
@@ -49,7 +49,7 @@ pub(crate) fn addresses(
     given(entry, service).or_last(last, by_load_balancer(entry), now)
 }
 
-/// By the entry, by the Service as the API server has it, and by [`addresses`].
+/// Determines the issuer and the names by the entry, the Service as the API server has it, and [`addresses`].
 pub(crate) fn reached(
     entry: &Auth,
     namespace: &str,
@@ -100,7 +100,7 @@ pub(crate) fn reached(
         ..addresses.clone()
     };
     let fallbacks = [with(&without_balancer), with(&given)];
-    // What is published by name is checked by name: the name may lead elsewhere.
+    // A published name is checked by resolving it: it may lead elsewhere.
     let by_name = provider.issuer().is_some() || provider.hostname().is_some();
     let at = common.cluster_ip().filter(|_| !by_name).zip(port);
     Ok(Reached {

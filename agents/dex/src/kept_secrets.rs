@@ -63,7 +63,7 @@ impl<'a> KeptSecret<'a> {
         Ok(Self { found, ..kept })
     }
 
-    /// The kubeconfigs that are recorded, also in a Secret of the cluster that somebody has filled; none in one of another owner.
+    /// The kubeconfigs recorded in the Secret, even if somebody has filled it with other data; none if the Secret has another owner.
     ///
     /// # Errors
     /// When the API server fails.
@@ -109,7 +109,7 @@ impl<'a> KeptSecret<'a> {
         self.found.is_some()
     }
 
-    /// Keeps this in its place, unless it is the same. Nothing of it may be used before.
+    /// Stores these keys unless they are stored already. The caller may use nothing of them before.
     ///
     /// # Errors
     /// When the Secret is no longer as it was read: another replica has written it.
@@ -159,8 +159,8 @@ impl<'a> KeptSecret<'a> {
         Api::namespaced(self.client.clone(), self.cluster.namespace())
     }
 
-    /// A Secret is of the cluster that owns it, unless its label names another one: the policy lets only the agent, and whom it exempts, label
-    /// it. One without an owner is of the cluster for which it was made.
+    /// Refuses a Secret of another cluster. It belongs to the cluster that owns it, unless its label names another one: a policy lets only the
+    /// agent, and users that it exempts, set that label. A Secret without an owner belongs to the cluster in its label.
     fn own(&self, secret: &Secret) -> Result<(), Error> {
         let owners = secret.owner_references().iter();
         let of_clusters = owners.filter(|owner| owner.kind == "SIPCluster").count();
@@ -180,7 +180,7 @@ impl<'a> KeptSecret<'a> {
         owners.any(|owner| owner.uid == self.cluster.uid())
     }
 
-    /// Who may write the Secret may fill it.
+    /// Refuses a Secret that has more bytes than the agent writes: anybody with the right to write it may have added data.
     fn is_of_the_agent(&self, secret: &Secret) -> Result<(), Error> {
         let values = secret.data.iter().flat_map(|data| data.values());
         if values.map(|ByteString(bytes)| bytes.len()).sum::<usize>() <= MAX_BYTES {
@@ -193,7 +193,7 @@ impl<'a> KeptSecret<'a> {
         Err(refused(self.entry, SECRET_INVALID, &why))
     }
 
-    /// An instance whose Service has another owner is refused later; nothing is to be left of it then.
+    /// Refuses an instance whose Service has another owner before anything is made for it: a later step would refuse it and leave that behind.
     async fn may_make(&self) -> Result<(), Error> {
         match foreign(&self.client, self.cluster, self.entry).await? {
             Some(why) => Err(refused(self.entry, NAME_CONFLICT, &why)),
@@ -202,7 +202,7 @@ impl<'a> KeptSecret<'a> {
     }
 }
 
-/// Why the objects of an entry's name are another's, by its Service; `None`: they are not.
+/// Why the objects with an entry's name belong to somebody else, by the Service of that name; `None` if they do not.
 ///
 /// # Errors
 /// When the API server fails.
@@ -218,7 +218,7 @@ fn made_for(secret: &Secret) -> Option<&str> {
     service::made_for(secret.labels())
 }
 
-/// A merge that makes the data, labels and owners of a Secret those of another. The API server refuses it unless the Secret is as it was found.
+/// The merge patch that replaces data, labels and owners of a Secret. The API server refuses it if the Secret has changed since it was read.
 fn change(found: &Secret, desired: &Secret) -> Value {
     let mut data = json!(desired.data.clone().unwrap_or_default());
     for key in found.data.iter().flat_map(|data| data.keys()) {

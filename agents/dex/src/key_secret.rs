@@ -1,9 +1,9 @@
-//! The Secret in which the agent keeps what it made for a provider, certificates and the password of its storage, the addresses that the
-//! provider's Service had, and the names of the Secrets by whose kubeconfigs it has applied bindings. It is read from the API server before
-//! anything is made anew, and no pod reads it.
+//! The Secret in which the agent keeps what it has made for a provider: certificates, the password of its storage, the addresses that its Service
+//! had, and the names of the Secrets whose kubeconfigs were used to apply bindings. The agent reads it from the API server before it makes
+//! anything anew; no pod reads it.
 //!
-//! It is written on the condition that it is as it was read, and not applied: a replica that lost its Lease must not put another CA
-//! in the place of one that it has not read.
+//! The agent does not apply it, but writes it on the condition that it is unchanged since it was read: a replica that has lost its Lease must not
+//! replace a CA that it has not read.
 
 use std::{
     collections::BTreeMap,

@@ -1,6 +1,6 @@
-//! By which kubeconfigs an entry's bindings were applied: bindings may be in all these clusters. Pure.
+//! The kubeconfigs by which an entry's bindings were applied: each of their clusters may have bindings. Pure.
 
-/// Secrets of kubeconfigs that are recorded for one entry, with the one that it names. Of more, the oldest are forgotten.
+/// Most kubeconfigs that are recorded for one entry, including the one that it names. The oldest further ones are forgotten.
 const MOST: usize = 8;
 /// Longest name of a Secret, in bytes.
 const LONGEST_NAME: usize = 253;
@@ -19,7 +19,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Whether both are certainly the same one.
+    /// Whether both are known to be the same server; false without a digest.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         self.digest.is_some() && self == other
@@ -40,7 +40,7 @@ pub struct Recorded {
 pub struct Kubeconfigs(Vec<Recorded>);
 
 impl Kubeconfigs {
-    /// One per line: a Secret, the place of a server, and its digest. What cannot be that is left out.
+    /// Parses one kubeconfig per line: a Secret, the place of a server, and its digest. Other lines are left out.
     #[must_use]
     pub fn read(text: &str) -> Self {
         let mut read = Self::default();
@@ -82,7 +82,7 @@ impl Kubeconfigs {
         self.0.iter().any(|known| known.secret == secret)
     }
 
-    /// Bindings are applied by this one from now on. Returns what is forgotten.
+    /// Records that bindings are applied by this kubeconfig from now on. Returns the records that are forgotten for it.
     pub fn add(&mut self, secret: &str, server: &Server) -> Vec<Recorded> {
         self.remove(secret);
         let (secret, server) = (secret.to_owned(), server.clone());
@@ -90,12 +90,12 @@ impl Kubeconfigs {
         self.0.split_off(self.0.len().min(MOST))
     }
 
-    /// Nothing of the entry is in the cluster of this Secret any more.
+    /// Removes the record: no binding of the entry is left in the cluster of this kubeconfig.
     pub fn remove(&mut self, secret: &str) {
         self.0.retain(|known| known.secret != secret);
     }
 
-    /// Those other than the one that the entry names.
+    /// The recorded kubeconfigs except the one that the entry names.
     #[must_use]
     pub fn former(&self, named: Option<&str>) -> Vec<Recorded> {
         let former = self.0.iter().filter(|known| Some(known.secret.as_str()) != named);

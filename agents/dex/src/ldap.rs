@@ -1,5 +1,5 @@
-//! The few messages of LDAP (RFC 4511) that a simple bind needs. Tenants name the servers, so an answer may hold anything: it is read
-//! without recursion, up to a bound, and whatever is not the expected answer is an error.
+//! The few messages of LDAP (RFC 4511) that a simple bind needs. Tenants name the servers, so an answer may contain anything: the agent reads it
+//! without recursion, up to a bound, and treats everything but the expected answer as an error.
 
 use std::io;
 
@@ -75,7 +75,7 @@ impl Request {
         let mut read = Vec::new();
         loop {
             if let Some(whole) = length(&read)? {
-                // The server has no other request to answer yet; before TLS, more bytes could be from an attacker.
+                // No other answer is expected yet; before TLS, further bytes could be an attacker's.
                 if read.len() > whole {
                     return Err(Error::Nonsense);
                 }
@@ -133,7 +133,7 @@ fn length(bytes: &[u8]) -> Result<Option<usize>, Error> {
     } else {
         usize::from(first & 0x7f)
     };
-    // More make a length beyond any bound, and none one that is not given.
+    // Longer lengths are beyond the bound, and 0x80 gives no length.
     if digits > 4 || *first == 0x80 {
         return Err(Error::Nonsense);
     }

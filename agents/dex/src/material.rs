@@ -43,11 +43,11 @@ pub(crate) struct Material {
     pub(crate) secrets: Secrets,
     pub(crate) storage: Storage,
     pub(crate) certificate: Certificate,
-    /// Where the bindings of groups are applied.
+    /// The API server to which bindings of groups are applied.
     pub(crate) tenant: Option<Tenant>,
-    /// Where bindings may remain that are not to be there any more, and why.
+    /// Clusters in which bindings may remain that should not be there any more, and why.
     pub(crate) bindings_remain: Vec<String>,
-    /// What of the entry is not served as it is.
+    /// What of the entry is not served as the spec asks.
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -55,19 +55,19 @@ pub(crate) struct Material {
 pub(crate) struct Bound {
     /// Where they are applied, or why they are not; `None`: the entry names no kubeconfig.
     pub(crate) tenant: Option<Result<Tenant, Problem>>,
-    /// Where bindings may remain that are not to be there any more, and why.
+    /// Clusters in which bindings may remain that should not be there any more, and why.
     pub(crate) remain: Vec<String>,
 }
 
-/// Where it comes from.
+/// What the material is read and made from.
 #[derive(Clone, Copy)]
 pub(crate) struct Sources<'a> {
     pub(crate) site: &'a str,
     pub(crate) client: &'a Client,
     pub(crate) store: Option<&'a Store>,
-    /// Who issues certificates where an entry names nobody.
+    /// Issuer of cert-manager for entries that name neither CA nor issuer.
     pub(crate) cluster_issuer: Option<&'a str>,
-    /// For the Secrets that are read at once.
+    /// Limits how many Secrets of each namespace are read at once.
     pub(crate) places: &'a OfNamespaces,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Sources<'a> {
             .find(|service| service.name_any() == name);
         let mut keys = kept.keys();
         keys.addresses = issuer::addresses(entry, service, &keys.addresses, SystemTime::now());
-        // What the Service has had is known also where the entry is refused meanwhile.
+        // The addresses are recorded even if the entry is refused in this pass.
         let kept_addresses = if kept.exists() {
             kept.keep(&keys).await
         } else {

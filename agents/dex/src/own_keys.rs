@@ -1,7 +1,7 @@
-//! Whether what answers at an issuer is the provider itself.
+//! Whether the server that answers at a provider's issuer is the provider itself.
 //!
-//! With the issuer of another cluster's provider, and a CA that both have, that one answers as it should. But it signs with keys of its own:
-//! those of a provider are in its part of the storage, where no other can write.
+//! An entry may name the issuer of another cluster's provider, and use the same CA; that provider then answers as expected. But it signs with
+//! keys of its own: the keys of each provider are in its part of the storage, where no other provider can write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,9 +11,9 @@ use std::{
 
 use crate::storage::{self, Part, Store};
 
-/// How long keys are known. A provider has new ones every few hours, and shows those before beside them for as long as tokens last.
+/// How long keys count as read. A provider makes a new one every few hours, and publishes earlier ones until their tokens expire.
 const LASTING: Duration = Duration::from_hours(1);
-/// Pause until the keys of a provider are read again that do not answer at its issuer. Each read costs the storage a login.
+/// Pause after which the agent reads the keys of a provider again if others answer at its issuer. Each read costs the storage a login.
 const PAUSE: Duration = Duration::from_mins(1);
 
 /// Why the provider does not answer.
@@ -22,7 +22,7 @@ pub enum Error {
     /// Its keys cannot be read.
     #[error(transparent)]
     Storage(#[from] storage::Error),
-    /// Something else does.
+    /// Another provider answers.
     #[error("another provider answers there: its keys are not those of this one")]
     Other,
 }
@@ -50,7 +50,8 @@ impl OwnKeys {
         }
     }
 
-    /// Compares the keys that answer at a provider's issuer with its own. One of them is enough: while they are replaced there are several.
+    /// Compares the keys that an issuer publishes with those of the provider. One common key is enough: while a key is being replaced there are
+    /// several.
     ///
     /// # Errors
     /// When none of them is the provider's, or that is not known.
@@ -70,7 +71,7 @@ impl OwnKeys {
         is_own.then_some(()).ok_or(Error::Other)
     }
 
-    /// By the keys as they were read; `None`: they are to be read.
+    /// Compares with the keys as they were read last; `None` if they have to be read.
     fn by_known(&self, part: &Part, answered: &BTreeSet<String>) -> Option<bool> {
         let known = self.known();
         let Known { ids, read } = known.get(part)?;

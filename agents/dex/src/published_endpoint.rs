@@ -1,11 +1,11 @@
-//! What `status.endpoints` tells of a provider. The scheduler has left room for so much of it before it claimed hosts: a status with more
-//! could be one that the API server does not store, and then no placement is written.
+//! The endpoint of a provider in `status.endpoints`. The scheduler has reserved a bounded size for it before it claimed hosts: with a larger one
+//! the API server might refuse the status, and then the agents could write no placement.
 
 use api::{Endpoint, PROVIDER_BYTES, conditions::auth::CERTIFICATE_INVALID, stored_bytes};
 use kit::service::Problem;
 
-/// The endpoint of a provider; without its CA certificates where they do not fit, and then with what is to be said of that. `client`: the id
-/// of a client that people can use. `outputs`: the `ConfigMap` that has the certificates in any case.
+/// The endpoint of a provider; without its CA certificates where they do not fit, and then with a problem that says so. `client`: the id of a
+/// client that users can use. `outputs`: name of the `ConfigMap` that has the certificates in any case.
 pub(crate) fn endpoint(
     issuer: String,
     client: Option<String>,

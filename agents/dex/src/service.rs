@@ -50,7 +50,7 @@ pub(crate) struct Providers {
 }
 
 impl Providers {
-    /// `site`: its name, which no other site has. `cluster_issuer`: who issues certificates where an entry names nobody.
+    /// `site`: the site's name, unique among sites. `cluster_issuer`: issuer of cert-manager for entries that name neither CA nor issuer.
     pub(crate) fn new(
         site: String,
         store: Option<Store>,
@@ -67,11 +67,11 @@ impl Providers {
         }
     }
 
-    /// From now on the bindings of an entry are reconciled by its kubeconfig, and those of no entry that the cluster had before. They are deleted
-    /// in clusters that the entry named before.
+    /// Has the checks reconcile the bindings of an entry by its kubeconfig from now on, and delete those of entries that the cluster does not
+    /// have any more, and those in clusters that the entry named before.
     ///
     /// # Errors
-    /// When the API server fails. If only the record cannot be written, rights that the spec no longer gives are taken away nevertheless.
+    /// When the API server fails. If only writing the record fails, the checks still take rights away that the spec no longer gives.
     async fn bind(
         &self,
         (cluster, entry): (&Cluster, &Auth),
@@ -108,7 +108,7 @@ impl Providers {
         let named = entry.provider().kubeconfig_secret().as_deref();
         let is_recorded = is_kept || named.is_none_or(|secret| recorded.has(secret));
         if !is_recorded {
-            // What is applied by a kubeconfig that is not recorded would stay for ever.
+            // Nothing is applied by a kubeconfig that is not recorded: it would stay for ever.
             tenants.named = tenants.named.map(|named| named.map(Tenant::restricted));
         }
         if is_kept {
@@ -139,7 +139,7 @@ impl Providers {
         watches: &Watches,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + use<> {
         let own_keys = OwnKeys::new(self.store.clone());
-        // Passes read many Secrets each: a former kubeconfig does not wait for all of them.
+        // Places of its own: passes read many Secrets each, and reading a former kubeconfig does not wait for them.
         let places = Arc::new(OfNamespaces::new(1));
         let secrets = Secrets::new(self.client.clone(), places);
         let checks = self.checks.clone();
@@ -156,7 +156,7 @@ impl Providers {
         sweep::run(self.client.clone(), self.store.clone())
     }
 
-    /// Compares without end what was added to the storage with what it has. `ready` is called once the storage can be used.
+    /// Compares without end the users that were added to the storage with those that it has. Calls `ready` once the storage can be used.
     pub(crate) fn compare_storage<R: Fn() + Send>(
         &self,
         ready: R,
@@ -210,8 +210,8 @@ impl Service for Providers {
         Ok(material)
     }
 
-    /// The bindings of groups are reconciled nonetheless, also where the entry was refused before it was prepared. Those of an instance whose
-    /// name is another cluster's are that one's.
+    /// Reconciles the bindings of groups even if the entry was refused before it was prepared; but not of an instance whose name belongs to
+    /// another cluster.
     async fn revoke(
         &self,
         (observed, cluster): (&Observed<'_>, &Cluster),
@@ -268,14 +268,14 @@ impl Service for Providers {
             .guard_or_none(Kind::PodDisruptionBudget, budget);
         match outputs {
             Some(outputs) => objects = objects.configuration(outputs),
-            // Somebody may have deleted the Service, or the load balancer takes its address back for a moment: the pods run on.
+            // Somebody may have deleted the Service, or the load balancer has taken its address back for a moment: the pods continue to run.
             None if reached.issuer.is_none() => objects = objects.service_only(),
             None => {}
         }
         let mut endpoint = Endpoint::default();
         match (&reached.issuer, entry.provider().kubectl_client()) {
             (Some(issuer), Some(client)) => {
-                // One with a secret is of no use to people's kubectl.
+                // A client with a secret is of no use to people's kubectl.
                 let client = client.is_public().then(|| client.id().clone());
                 let name = entry.service().object_name().as_str();
                 let outputs = format!("{name}{}", dex::OUTPUTS_SUFFIX);
@@ -330,16 +330,17 @@ impl Service for Providers {
 /// The Secret in which the agent keeps what it made for a provider.
 enum OwnSecret<'k, 's> {
     Usable(&'k mut KeptSecret<'s>),
-    /// Its Secret is refused, and nothing can be recorded. These kubeconfigs are, by which bindings are deleted nonetheless.
+    /// The Secret is refused, so nothing can be recorded in it. Bindings are deleted by the kubeconfigs that it has recorded.
     Unusable(Kubeconfigs),
 }
 
-/// Whether bindings are asked for.
+/// Whether the entry asks for bindings of groups.
 fn binds_groups(entry: &Auth) -> bool {
     !entry.provider().groups().is_empty()
 }
 
-/// Records by which kubeconfigs bindings may have been applied. `gone`: former Secrets in whose clusters none is, or that another one replaces.
+/// Records the kubeconfigs by which bindings may have been applied. `gone`: former Secrets in whose clusters no binding is left, or that another
+/// one replaces.
 async fn record(
     (cluster, entry): (&Cluster, &Auth),
     tenants: &Tenants,
@@ -353,7 +354,7 @@ async fn record(
     }
     let named = entry.provider().kubeconfig_secret().as_deref();
     let forgotten = match (named, &tenants.server) {
-        // Where none is applied, none remains.
+        // Without bindings, now or before, there is nothing to record.
         (Some(secret), Some(server)) if binds_groups(entry) || before.has(secret) => {
             keys.kubeconfigs.add(secret, server)
         }
@@ -371,7 +372,7 @@ async fn record(
     Ok(())
 }
 
-/// What the spec is warned of.
+/// The warnings about an entry.
 fn warnings(entry: &Auth, bindings_remain: Vec<String>) -> Vec<Remark> {
     let remain = bindings_remain.into_iter().map(|text| Remark {
         reason: BINDINGS_REMAIN,

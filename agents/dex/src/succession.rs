@@ -1,5 +1,5 @@
-//! The CA certificates that are published for a provider when others follow them: cert-manager has another issuer, or the certificate comes
-//! from elsewhere. Pods serve the certificate of before until they are replaced, so both are published until then.
+//! The CA certificates that are published for a provider while others replace them: because cert-manager has another issuer, or another source
+//! issues the certificate. Pods serve the former certificate until they are replaced, so both are published until then.
 
 use std::{collections::BTreeSet, time::SystemTime};
 
@@ -19,7 +19,7 @@ use crate::{
 pub struct Published {
     /// The CA certificates (PEM) of the certificate that was published last.
     pub current: Option<String>,
-    /// Those before them (PEM), as long as a pod may serve a certificate of theirs.
+    /// Earlier CA certificates (PEM), as long as a pod may serve a certificate that one of them has issued.
     pub outgoing: Option<String>,
 }
 
@@ -27,7 +27,7 @@ pub struct Published {
 const BUNDLE: usize = PROVIDER_BYTES - (2 << 10);
 
 impl Published {
-    /// From now on the certificate has these CA certificates. Those before stay, as far as they last and there is room for them.
+    /// Replaces the current CA certificates. Earlier ones that are still valid stay, as far as there is room for them.
     pub fn succeed(&mut self, bundle: &str, now: SystemTime) {
         let own = each(bundle);
         let before = self.current.replace(bundle.to_owned());
@@ -47,7 +47,7 @@ impl Published {
         self.outgoing = (!outgoing.is_empty()).then(|| outgoing.concat());
     }
 
-    /// Every pod serves the certificate of now.
+    /// Removes the earlier CA certificates: every pod serves the current certificate.
     pub fn settle(&mut self) {
         self.outgoing = None;
     }
@@ -60,7 +60,7 @@ impl Published {
     }
 }
 
-/// The certificate with all CA certificates that are published, which `keys` has then: it is to be kept before it is used.
+/// Adds the published CA certificates to the certificate, and records them in `keys`, which the caller stores before it uses the certificate.
 ///
 /// # Errors
 /// When the API server fails.

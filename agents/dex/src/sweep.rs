@@ -1,5 +1,5 @@
-//! Removes what providers that are gone have left in the storage. The agent may not have run when they went, so nothing but the
-//! storage itself tells which there were.
+//! Removes from the storage what deleted providers have left. The agent may not have run when they were deleted, so only the storage tells which
+//! providers there were.
 
 use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -48,7 +48,7 @@ pub(crate) async fn run(client: Client, store: Option<Arc<Store>>) -> Result<(),
 }
 
 async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
-    // In this order: a part is never made before its cluster exists.
+    // In this order: the part of a provider is never made before its cluster exists.
     let parts = store.parts().await?;
     let clusters = kit::clusters::list(client).await?;
     let services = Api::<CoreService>::all(client.clone());
@@ -59,7 +59,7 @@ async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
         .into_iter()
         .filter(|part| !in_use.contains(part) && !is_undecided(&clusters, &part.uid));
     let clusters = &clusters;
-    // Removals take long if the storage is slow: somebody may have asked for that provider again.
+    // Removals take long if the storage is slow. Somebody may ask for that provider again meanwhile.
     remove(unused, |part| async move {
         if has_keys(client, clusters, &part).await {
             return Ok(false);
@@ -70,8 +70,8 @@ async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the agent still keeps what it made for a provider: it is deleted with the provider, and before its part of the storage. A pass
-/// may know a provider by its Deployment alone, or have made it since the lists were read. What cannot be read counts as kept.
+/// Whether the agent still keeps the Secret of a provider, which is deleted with the provider and before its part of the storage. A pass may know
+/// a provider by its Deployment alone, or have made it since the lists were read. A Secret that cannot be read counts as kept.
 async fn has_keys(client: &Client, clusters: &[SIPCluster], Part { uid, name }: &Part) -> bool {
     let mut clusters = clusters.iter();
     let Some(cluster) = clusters.find(|object| object.uid().as_deref() == Some(uid)) else {
@@ -113,7 +113,7 @@ where
 /// Providers that exist or are asked for.
 fn used_parts(clusters: &[SIPCluster], services: &[CoreService]) -> BTreeSet<Part> {
     let asked = clusters.iter().filter_map(|object| {
-        // As the passes name entries: an index that another entry had means other keys.
+        // By the rule that passes use for names of entries: another name would mean other keys.
         let made = made_ports(object, |name| IDENTITY.owns(name), services);
         let cluster = Cluster::parse(object).ok()?.keep_names(&made);
         let entries = cluster.auth().iter().map(Auth::service);
@@ -137,7 +137,7 @@ fn used_parts(clusters: &[SIPCluster], services: &[CoreService]) -> BTreeSet<Par
     asked.flatten().chain(existing).collect()
 }
 
-/// Whether the spec of the cluster cannot be read: what it has stays.
+/// Whether the spec of the cluster with this uid cannot be read: then nothing of it is removed.
 fn is_undecided(clusters: &[SIPCluster], uid: &str) -> bool {
     let mut clusters = clusters.iter();
     clusters.any(|object| object.uid().as_deref() == Some(uid) && Cluster::parse(object).is_err())

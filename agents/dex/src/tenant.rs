@@ -1,7 +1,7 @@
 //! The tenant's API server, to which the bindings of groups are applied.
 //!
-//! Its address and everything that it answers are the tenant's choice. The agent uses no credentials there but those of the same
-//! kubeconfig, connects to no address that it must not, reads bounded answers in bounded time, and shows of them one short line.
+//! The tenant chooses its address and everything that it answers. The agent uses only the credentials of the same kubeconfig there, connects only
+//! to allowed addresses, reads bounded answers in bounded time, and shows one short line of them.
 
 mod calls;
 mod found;
@@ -50,22 +50,22 @@ pub struct Tenant {
     task: Task,
 }
 
-/// Of the API server that an entry names the kubeconfig is kept. There may be several former ones of each entry, so theirs are read when
-/// they are used.
+/// The kubeconfig that an entry names is kept here. An entry may have several former ones, so these are read when they are used.
 #[derive(Clone, PartialEq)]
 enum Kubeconfig {
     Kept(Arc<[u8]>),
     InSecret(Stored),
 }
 
-/// What is done about the bindings there. Others of the provider, and those of providers that its SIPCluster had before, are deleted in any case.
+/// What to do with the bindings that are asked for. Other bindings of the provider, and those of providers that its SIPCluster had before, are
+/// deleted in any case.
 #[derive(Clone, PartialEq)]
 enum Task {
-    /// They are applied.
+    /// Apply them.
     Apply,
-    /// They stay as they are.
+    /// Leave them as they are.
     Keep,
-    /// They are deleted, except where they are in use.
+    /// Delete them, except where they are in use.
     Delete(InUse),
 }
 
@@ -80,7 +80,7 @@ pub enum InUse {
     Unknown,
 }
 
-// The bindings have no number that differs from itself.
+// No field of the bindings is a number that is unequal to itself (NaN).
 impl Eq for Tenant {}
 
 /// Why the bindings are not as they should be.
@@ -138,7 +138,7 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// The kubeconfig is not the one that the last pass has found.
+    /// The Secret has another kubeconfig than the last pass has checked.
     #[error("the Secret {0} has changed, and is read again within 30 s")]
     Changed(String),
 }
@@ -210,12 +210,12 @@ impl Tenant {
         }
     }
 
-    /// Whether what was found of another one, or without one, tells nothing of this one: that applied nothing, and this one does.
+    /// Whether the result of an earlier check does not hold for this one, since it applied nothing and this one applies bindings.
     pub(crate) fn begins_after(&self, before: Option<&Self>) -> bool {
         self.task == Task::Apply && before.is_none_or(|before| before.task == Task::Keep)
     }
 
-    /// The same, of a cluster with other entries, so that this selects the bindings of those it does not have; `None`: it has these already.
+    /// The same with another selector of the bindings of entries that the cluster does not have any more; `None` if it is the same.
     pub(crate) fn sharing_entries(&self, stale: &str) -> Option<Self> {
         let shares = || {
             let bindings = GroupBindings {
@@ -230,7 +230,7 @@ impl Tenant {
         (self.bindings.stale != stale).then(shares)
     }
 
-    /// The same API server, at which nothing new is applied.
+    /// The same API server, without applying anything to it.
     #[must_use]
     pub fn restricted(self) -> Self {
         Self {

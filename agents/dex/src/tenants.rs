@@ -1,11 +1,11 @@
-//! The clusters in which the bindings of an entry's groups are: that of the kubeconfig which the entry names, and those of kubeconfigs that
-//! it named before. There the bindings are deleted, so that naming another `kubeconfigSecret` leaves nobody a right.
+//! The clusters in which bindings of an entry's groups may be: that of the kubeconfig which the entry names, and those of kubeconfigs that it
+//! named before. In the latter the agent deletes them, so that nobody keeps a right after the tenant names another `kubeconfigSecret`.
 
 use kit::service::Problem;
 
 use crate::{kubeconfigs::Server, tenant::Tenant};
 
-/// A cluster in which an entry's bindings are not to be any more.
+/// A cluster in which an entry's bindings should not be any more.
 #[derive(Clone)]
 pub struct Former {
     /// The Secret of its kubeconfig.
@@ -25,12 +25,12 @@ pub struct Tenants {
     pub server: Option<Server>,
     /// Where they are deleted.
     pub former: Vec<Former>,
-    /// Former Secrets that do not exist any more, and that led to the same API server as the one that the entry names.
+    /// Former Secrets that do not exist any more, and whose API server was the one that the entry names now.
     pub replaced: Vec<String>,
 }
 
 impl Tenants {
-    /// None. `stale` selects what entries have left that the SIPCluster does not have any more.
+    /// No clusters. `stale` selects the bindings of entries that the SIPCluster does not have any more.
     #[must_use]
     pub fn none(stale: String) -> Self {
         Self {

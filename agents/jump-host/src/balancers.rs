@@ -24,9 +24,8 @@ pub(crate) struct ApiBalancer {
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
-/// The cluster's own ones, with the addresses that the API server and the site's load balancer gave to their Services. An address that
-/// only the spec names, as `clusterIP`, is not one of them: a tenant could name a machine that is not its own, and connect to it by its
-/// jump host.
+/// The load balancers of the cluster itself, with the addresses that the API server and the site's load balancer gave to their Services. An
+/// address that only the spec names, as `clusterIP`, is left out: a tenant could name another machine there, and reach it through the jump host.
 pub(crate) fn of_cluster(cluster: &SIPCluster, services: &Store<Service>) -> Vec<ApiBalancer> {
     let namespace = cluster.namespace().unwrap_or_default();
     let status = cluster.status.as_ref();
@@ -65,7 +64,7 @@ fn given(service: &Service) -> Vec<SocketAddr> {
         .flat_map(|status| status.ingress.iter().flatten());
     let by_load_balancer = ingress.filter_map(|ingress| ingress.ip.as_deref());
     let spec = service.spec.as_ref();
-    // The API server gives each to one Service only, out of a range that holds no machines. A headless Service has the text `None`.
+    // The API server gives a cluster IP to one Service only, out of a range that contains no machines. A headless Service has the text `None`.
     let by_api_server = spec.iter().flat_map(|spec| spec.cluster_ips.iter().flatten());
     let addresses = by_load_balancer
         .chain(by_api_server.map(String::as_str))

@@ -1,6 +1,6 @@
-//! The keys by which a jump host is recognised. They are in the Secret of its name. Users have noted them, so no program ever replaces one:
-//! keys that are there stay as they are, whoever made them, and without an answer of the API server none are made. A Secret that belongs to
-//! another object is not touched.
+//! The host keys of jump hosts, in the Secret with the jump host's name. Users' ssh clients have stored them, so the agent never replaces one:
+//! existing keys stay, whoever made them, and the agent makes none without an answer of the API server. It does not change a Secret that belongs
+//! to another object.
 
 use std::{
     collections::BTreeMap,
@@ -40,7 +40,7 @@ type Data = BTreeMap<String, ByteString>;
 /// The host keys of the site's jump hosts.
 pub(crate) struct Keeper {
     client: Client,
-    /// As they were read last: a Secret that somebody deletes is made again with the same.
+    /// The keys as they were read last: if somebody deletes the Secret, the agent makes it again with the same keys.
     known: Mutex<BTreeMap<Key, Data>>,
 }
 
@@ -52,8 +52,8 @@ impl Keeper {
         }
     }
 
-    /// The host keys of a jump host, which its Secret has when this returns. None if the Service of the name belongs to somebody else: nothing
-    /// of it is touched then. Refused, untouched too, if the Secret does.
+    /// Makes the host keys of a jump host if its Secret has none, and returns the keys in the Secret. Returns no keys, and changes nothing, if
+    /// the Service of that name belongs to somebody else. Refuses, and changes nothing, if the Secret does.
     pub(crate) async fn ensure(&self, instance: &Instance<'_>) -> Result<HostKeys, Error> {
         let namespace = instance.cluster().namespace();
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
@@ -77,7 +77,7 @@ impl Keeper {
         Ok(HostKeys::read(&data))
     }
 
-    /// A jump host of a cluster is deleted. What is known of another cluster's of this name stays.
+    /// Forgets the keys of a deleted jump host of a cluster. Those of another cluster with this name stay.
     pub(crate) fn forget(&self, cluster: &SIPCluster, name: &str) {
         let (namespace, uid) = (cluster.namespace(), cluster.uid());
         let key = (
@@ -105,7 +105,7 @@ impl Keeper {
             .unwrap_or_else(|| generate(instance))
     }
 
-    /// Whether somebody else has the name: its Service stands for all objects of an instance.
+    /// Whether the name belongs to somebody else: its Service stands for all objects of an instance.
     async fn is_foreign(&self, instance: &Instance<'_>) -> Result<bool, Error> {
         let services: Api<Service> = Api::namespaced(self.client.clone(), instance.cluster().namespace());
         let found = services.get_opt(instance.name()).await;
@@ -116,7 +116,7 @@ impl Keeper {
         }))
     }
 
-    /// A Secret that another replica has made meanwhile is the one that counts.
+    /// Creates the Secret. If another replica has created it meanwhile, its keys are the ones to use.
     async fn create(&self, secrets: &Api<Secret>, instance: &Instance<'_>) -> Result<Data, Error> {
         let secret = Secret {
             metadata: instance.metadata(),
@@ -162,7 +162,8 @@ impl Keeper {
         Ok(patched.data.unwrap_or_default())
     }
 
-    /// The `ConfigMap` of SIP's had a script; as fields of ours those that are not applied go.
+    /// Makes the fields that SIP wrote to its `ConfigMap` this agent's own, so that the next apply removes those that it lacks, such as SIP's
+    /// script.
     async fn take_over_script(&self, instance: &Instance<'_>) -> Result<(), Error> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), instance.cluster().namespace());
         let failed = || Error::kubernetes("take over the ConfigMap that Airship SIP made");
@@ -192,7 +193,7 @@ async fn read(secrets: &Api<Secret>, name: &str) -> Result<Option<Secret>, Error
     }
 }
 
-/// What a Secret lacks, and has too much.
+/// What to change in a Secret.
 #[derive(Debug, PartialEq)]
 struct Missing {
     host_key: bool,
@@ -200,8 +201,8 @@ struct Missing {
     removed: serde_json::Map<String, Value>,
 }
 
-/// Whom a Secret belongs to that cannot be of the cluster with this uid and name; `None` if it can. One without an owner is the cluster's for
-/// which it was made: pods of that may still run, with its host key.
+/// To whom a Secret belongs, if it cannot belong to the cluster with this uid and name. A Secret without an owner belongs to the cluster for
+/// which it was made: that cluster's pods may still run, with its host key.
 fn foreign(secret: &Secret, (uid, cluster): (&str, &str)) -> Option<String> {
     let described = || {
         let namespace = secret.namespace().unwrap_or_default();
@@ -226,7 +227,7 @@ fn foreign(secret: &Secret, (uid, cluster): (&str, &str)) -> Option<String> {
     Some(format!("{} was made for SIPCluster {made_for}", described()))
 }
 
-/// What is to be changed in a Secret; `None` if it is as it should be.
+/// What to change in a Secret; `None` if it needs no change.
 fn needs(secret: &Secret, instance: &Instance<'_>) -> Option<Missing> {
     let owned = secret
         .owner_references()
@@ -246,7 +247,7 @@ fn needs(secret: &Secret, instance: &Instance<'_>) -> Option<Missing> {
     (host_key || !removed.is_empty() || !owned || !labelled).then_some(Missing { host_key, removed })
 }
 
-/// SIP set labels and no owner. One that is ours has both, so there only the field manager tells.
+/// Whether SIP made the Secret: SIP's field manager has written it, or it has SIP's label and no owner. This agent sets both.
 fn is_made_by_sip(secret: &Secret, owned: bool) -> bool {
     let labelled = secret
         .labels()

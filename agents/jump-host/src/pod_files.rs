@@ -1,4 +1,5 @@
-//! Whether the pods have the newest files, and sshd has read its own. They follow in a second or two; sessions are not asked about.
+//! Whether the pods have the newest files, and sshd has read its own. Pods follow changes in a second or two; their sessions are not part of
+//! this.
 
 use std::time::Duration;
 
@@ -19,13 +20,13 @@ use render::{
     running::{CONFIG_PATH, Running},
 };
 
-/// Pause after which pods that do not have the newest files are asked again.
+/// Pause after which the agent asks again the pods that do not have the newest files.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The same once they are late.
 const ASK_LATE_AGAIN: Duration = Duration::from_secs(10);
-/// The same of pods that do not answer: a network may not let the agent reach them, and the kubelet knows whether they work.
+/// The same for pods that do not answer: the network may not let the agent reach them, and the kubelet knows whether they work.
 const ASK_SILENT_AGAIN: Duration = Duration::from_secs(30);
-/// A pod that answers and does not have them after this time is reported.
+/// Time after which a pod that answers without having the newest files is reported.
 const LATE: Duration = Duration::from_secs(10);
 /// Characters of what a pod reports that the condition repeats.
 const WORDS: usize = 500;
@@ -33,9 +34,9 @@ const WORDS: usize = 500;
 /// What a program of a pod answers.
 #[derive(Clone, Debug, PartialEq)]
 enum Answer {
-    /// Nothing: a network may be between.
+    /// No answer: the network may not let the agent reach it.
     None,
-    /// That it reports nothing, as an older release does.
+    /// The program has no report, as in an older release.
     Absent,
     /// What it runs.
     Running(Running),
@@ -50,7 +51,7 @@ struct Report {
     sshd: Answer,
 }
 
-/// What pods are to have.
+/// The digests that pods should report.
 struct Expected<'a> {
     /// Of all files.
     files: &'a str,
@@ -121,7 +122,7 @@ fn is(running: &Running, digest: &str) -> bool {
     running.running.as_deref() == Some(digest) && running.failed.is_none()
 }
 
-/// sshd would end by the configuration that its pod has. With a broken host key that is so, and it goes beside that in the condition.
+/// The fault of a pod whose sshd refuses its configuration. If a broken host key is the cause, the fault has the reason of host keys.
 fn refuses(pod: &str, why: &str) -> Probe {
     let reason = if ["host key", "hostkeys"].iter().any(|words| why.contains(words)) {
         HOST_KEY_INVALID

@@ -1,4 +1,4 @@
-//! What does not work though ssh does. Pure.
+//! Remarks on a jump host whose ssh works and something else does not. Pure.
 
 use api::conditions::jump_host::{BMC_UNREACHABLE, NO_KEYS, POWER_SERVICE_UNAVAILABLE};
 use kit::service::Remark;
@@ -8,7 +8,7 @@ use runtime::tls::rfc3339;
 /// Hosts that a remark names.
 const NAMED: usize = 5;
 
-/// The first that applies. `power`: why the command `host` works on no jump host, or soon will not.
+/// The first remark that applies. `power`: why the command `host` works on no jump host, or soon will not.
 pub(crate) fn remark(
     nobody_may_log_in: bool,
     power: Option<&Flaw>,

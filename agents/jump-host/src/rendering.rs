@@ -1,4 +1,4 @@
-//! An entry's objects, and what of the entry is not in them. Pure.
+//! Renders the objects of an entry, and reports what of the entry is not in them. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -135,7 +135,8 @@ fn nodes(scope: Scope<'_>, jump_host: &JumpHost) -> (Vec<Node>, Vec<String>) {
     (nodes, without_address)
 }
 
-/// The numbers of members in their roles. While a replacement waits both have one number: it means the member that Cluster API may use.
+/// Members by their numbers in their roles. While a replacement is not bound, two members have one number: it counts for the one that Cluster API
+/// may use.
 fn numbers(members: &Members) -> BTreeMap<&HostId, u32> {
     let mut holders: BTreeMap<(&str, u32), &Member> = BTreeMap::new();
     for member in members.iter() {

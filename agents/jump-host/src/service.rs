@@ -31,7 +31,7 @@ use crate::{
     revocation, tenant_secrets,
 };
 
-/// When a flaw of `PowerService` is looked for again: its files are not watched.
+/// Pause after which the agent checks again whether pods can call `PowerService`: its files are not watched.
 const FLAW_AGAIN: Duration = Duration::from_secs(30);
 
 /// Where pods reach `PowerService`.
@@ -54,7 +54,7 @@ impl Power {
         }
     }
 
-    /// Why it works from no pod, or soon will not.
+    /// Why the command `host` works in no pod, or soon will not.
     async fn flaw(&self) -> Option<Flaw> {
         let now = |why: &str| Some(Flaw::Now(why.to_owned()));
         let Some(Serving {
@@ -129,7 +129,7 @@ impl JumpHosts {
 
 impl Service for JumpHosts {
     const IDENTITY: &'static Identity = IDENTITY;
-    /// A key that was removed must not log in any more.
+    /// A key that was removed from the spec must not log in any more, even while the scheduler does not answer.
     const APPLIES_WITHOUT_SCHEDULER: bool = true;
     type Entry = JumpHost;
     type Prepared = Found;

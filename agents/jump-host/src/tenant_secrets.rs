@@ -1,5 +1,5 @@
-//! Whether the Secrets that an entry names have what they should. Their content is for the pods: the agent reads it only to tell what is wrong
-//! with it.
+//! Whether the Secrets that an entry names have the expected content. Only pods use the content: the agent reads it to report what is wrong with
+//! it.
 
 use std::collections::BTreeMap;
 

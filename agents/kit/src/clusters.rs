@@ -14,13 +14,13 @@ use kube::{
 
 use crate::{metrics::AgentMetrics, pages, retries::watch_pauses};
 
-/// Over all of them. Its store has of each what agents read: see [`TolerantCluster`].
+/// A controller over all `SIPCluster`s of the site. Its store keeps the parts that agents read: see [`TolerantCluster`].
 #[must_use]
 pub fn controller(client: &Client, metrics: &AgentMetrics) -> Controller<SIPCluster> {
     observed_controller(client, metrics, |_| {})
 }
 
-/// Every one of them, each whatever its tenant has written; page by page, of one moment.
+/// Lists every `SIPCluster` of the site, whatever its tenant has written; page by page, all from one moment.
 ///
 /// # Errors
 /// When the API server does not answer with them, or no longer has that moment (410).
@@ -30,7 +30,7 @@ pub async fn list(client: &Client) -> kube::Result<Vec<SIPCluster>> {
     listed.map_ok(TolerantCluster::into_inner).try_collect().await
 }
 
-/// The same as [`controller`]; `observe` gets every event of the watch before the store has it.
+/// The same as [`controller`]; calls `observe` with every event of the watch before the store has it.
 pub(crate) fn observed_controller(
     client: &Client,
     metrics: &AgentMetrics,
@@ -50,7 +50,7 @@ pub(crate) fn observed_controller(
     Controller::for_stream(applied, store)
 }
 
-/// The event with what could be read of its object.
+/// The event with the parts of its object that could be read.
 fn read(event: Event<TolerantCluster>) -> Event<SIPCluster> {
     match event {
         Event::Apply(object) => Event::Apply(object.into_inner()),

@@ -13,7 +13,7 @@ use crate::message::readable;
 /// into the part of its object that is reserved for them (`agents/api/src/cluster/size.rs`).
 const MESSAGE: usize = 8_192;
 
-/// What an agent finds; it becomes a [`Condition`] against the one that is there.
+/// What an agent finds; [`Finding::condition`] makes it a [`Condition`], based on the existing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Type of the condition.

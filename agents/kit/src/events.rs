@@ -20,7 +20,7 @@ use crate::message::readable;
 const NOTE: usize = 1024;
 /// For how long a recorder counts equal Events.
 const COUNTED: Duration = Duration::from_mins(6);
-/// Notes whose Events are counted. Where there are more, some are repeated.
+/// Most notes with an Event that is counted. Beyond that, some Events are repeated instead.
 const NOTES: usize = 4_096;
 
 /// Publishes Events under the agent's name. Equal ones within a short time are counted, not repeated.

@@ -19,8 +19,8 @@ pub fn selector() -> String {
     )
 }
 
-/// Whether an object in the namespace of a cluster is of one of its load balancers. Objects that the Airship SIP operator
-/// made say neither their cluster nor an owner; only their names do.
+/// Whether an object in the namespace of a cluster belongs to one of its load balancers. Objects of the Airship SIP operator have neither a label
+/// with the cluster's name nor an owner, so their names decide.
 #[must_use]
 pub fn belongs_to(object: &impl ResourceExt, cluster: &str) -> bool {
     if let Some(named) = object.labels().get(labels::CLUSTER_NAME) {

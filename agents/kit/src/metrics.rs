@@ -188,7 +188,7 @@ impl Drop for Reconcile<'_> {
     }
 }
 
-/// Counts the requests of a client. A watch counts once its response begins.
+/// Counts the requests of a client. A request of a watch counts when its response begins.
 impl<S> Layer<S> for AgentMetrics {
     type Service = Counted<S>;
 

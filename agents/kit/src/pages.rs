@@ -1,4 +1,5 @@
-//! Lists of what tenants write, page by page: the pages, not the list, are what an agent has in memory before it reduces its objects.
+//! Lists of objects that tenants write, page by page, so that an agent holds one page in memory, and not the whole list, before it reduces the
+//! objects.
 
 use std::fmt::Debug;
 

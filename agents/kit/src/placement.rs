@@ -97,7 +97,7 @@ impl HostId {
         &self.key
     }
 
-    /// `metadata.uid`. Empty only where a member names the host in whose place it comes, and that one is gone.
+    /// `metadata.uid`. Empty only in [`Member::replaces`], where the replaced host is gone.
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.uid
@@ -215,13 +215,13 @@ impl Member {
         addresses.all(|(network, address)| self.addresses.get(network) == Some(address))
     }
 
-    /// Since when it is to be replaced: it has failed, or somebody asked to move it off. Another time than before: it has failed since.
+    /// Since when it is to be replaced: it has failed, or somebody has requested that. If it fails after a request, the time changes.
     #[must_use]
     pub fn failed_since(&self) -> Option<Timestamp> {
         self.failed_since
     }
 
-    /// Whether it is to be replaced only since somebody asked to move it off: it has not failed.
+    /// Whether it is to be replaced only because somebody has requested that, and its host has not failed.
     #[must_use]
     pub fn is_move_requested(&self) -> bool {
         self.move_requested
@@ -233,13 +233,13 @@ impl Member {
         self.release_reason.as_deref()
     }
 
-    /// The host in whose place it was taken; absent when it was not, and once it is bound.
+    /// The host that it replaces, until it is bound; absent if it replaces none.
     #[must_use]
     pub fn replaces(&self) -> Option<&HostId> {
         self.replaces.as_ref()
     }
 
-    /// Its release, as it is confirmed once it is on the API server.
+    /// Its release, as the agent confirms it once the API server has the write to the host.
     #[must_use]
     pub fn release(&self) -> Release {
         Release {

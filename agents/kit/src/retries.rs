@@ -12,7 +12,7 @@ use kube::{ResourceExt, runtime::watcher};
 /// The first pause, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
-/// An object that has neither failed nor succeeded for this time is gone: one that exists is tried again after each pause.
+/// After this time without a result of its reconciles, an object counts as gone: an existing one is tried again after each pause.
 const GONE: Duration = Duration::from_mins(10);
 
 /// The first pause of a watch that was interrupted, and the longest. The watches of one controller share their pauses,
@@ -31,7 +31,7 @@ pub fn watch_pauses() -> watcher::ExponentialBackoff {
         .into()
 }
 
-/// The pauses of all objects that fail at present. What is known of an object that is gone is forgotten with time.
+/// The pauses of all objects that fail at present. Entries of objects that are gone are removed after `GONE`.
 #[derive(Debug, Default)]
 pub struct Retries {
     failing: Mutex<BTreeMap<(String, String), Failing>>,
@@ -46,7 +46,7 @@ struct Failing {
 }
 
 impl Retries {
-    /// Reconciling an object failed: how long to wait before the next try.
+    /// Records that reconciling an object has failed. Returns the pause before the next try.
     #[must_use]
     pub fn failed(&self, object: &impl ResourceExt) -> Duration {
         self.failed_at(object, Instant::now())
@@ -81,7 +81,7 @@ impl Retries {
         failing.contains_key(&key(object))
     }
 
-    /// Reconciling an object succeeded: its next failure counts as the first.
+    /// Records that reconciling an object has succeeded: its next failure counts as the first.
     pub fn succeeded(&self, object: &impl ResourceExt) {
         self.failing
             .lock()

@@ -1,4 +1,4 @@
-//! Which passes run at once: clusters of one namespace get a share, however many there are and however long each takes.
+//! Which passes run at once: the clusters of one namespace get a share, however many there are and however long their passes take.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ pub struct Shares {
     waiting: Gauge,
 }
 
-/// As many places in each namespace as any other has.
+/// Places for each namespace, the same number for all.
 #[derive(Debug)]
 pub struct OfNamespaces {
     places: usize,
@@ -84,7 +84,8 @@ impl Shares {
         })
     }
 
-    /// Waits for a place. Of a namespace no more passes wait for one among all than it may have, so that others wait for its share at most.
+    /// Waits for a place. No more passes of a namespace than its share wait for a common place, so that other namespaces wait for that share at
+    /// most.
     async fn place(&self, namespace: &str) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
         let _waiting = Waiting::begin(&self.waiting);
         let of_namespace = self.of_namespaces.place(namespace).await?;
@@ -92,7 +93,7 @@ impl Shares {
         Some((of_namespace, of_all))
     }
 
-    /// No pass begins any more.
+    /// Lets no further pass begin.
     pub fn close(&self) {
         self.all.close();
         self.of_namespaces.close();
@@ -114,7 +115,7 @@ impl OfNamespaces {
         self.share(namespace).acquire_owned().await.ok()
     }
 
-    /// Nobody gets a place any more in the namespaces where somebody waits for or has one.
+    /// Closes the places of the namespaces in which somebody waits for one or has one.
     fn close(&self) {
         let by_namespace = self.by_namespace.lock().unwrap_or_else(PoisonError::into_inner);
         for share in by_namespace.values() {

@@ -11,9 +11,8 @@ use serde_json::{Map, Value, json};
 
 use crate::apply::{Manager, merge_metadata};
 
-/// Makes what `from` wrote to an object by updates `to`'s own, as if it had been applied; finalizers and annotations only if `from` is `to`.
-/// Returns the object's metadata after that; `None`
-/// when there was nothing. The object itself does not change.
+/// Makes the fields that `from` wrote to an object by updates the fields of `to`, as if `to` had applied them; finalizers and annotations only if
+/// `from` is `to`. Returns the object's metadata after that; `None` if there were no such fields. The values of the fields do not change.
 ///
 /// # Errors
 /// What the API server answers: 409 when the object is another one by now, or has changed.
@@ -49,7 +48,7 @@ fn taken_over(before: &[ManagedFieldsEntry], from: &str, to: Manager) -> Option<
     for more in theirs {
         unite(&mut taken, more);
     }
-    // Finalizers and annotations are those of whoever acts on them: other operators write under this name too.
+    // Finalizers and annotations stay with the manager that acts on them: other operators write under this name, too.
     let is_foreign = from != to.0;
     let fields = taken.fields_v1.as_mut().filter(|_| is_foreign);
     let kept = fields.and_then(|fields| keep_foreign(&mut fields.0));
@@ -101,7 +100,7 @@ fn unite(into: &mut ManagedFieldsEntry, more: ManagedFieldsEntry) {
     }
 }
 
-/// Sets of fields are trees of objects, in which a leaf is an empty one.
+/// A set of fields is a tree of objects; a leaf is an empty object.
 fn merge(into: &mut Value, more: Value) {
     if let (Value::Object(into), Value::Object(more)) = (into, more) {
         for (name, below) in more {

@@ -19,11 +19,11 @@ pub struct Error {
     source: io::Error,
 }
 
-/// Makes `content` what is in a file, with these permissions; a node that loses its power has the old or the new content. Returns
-/// whether that is a change. One program alone may write to the directory of the file.
+/// Replaces the content of a file, with these permissions; after a power failure of the node the file has the old or the new content. Returns
+/// whether that is a change. Only one program may write to the directory of the file.
 ///
 /// # Errors
-/// When the disk is full, for one. What was there before is there still.
+/// When the content cannot be written, for example because the disk is full. The file is then unchanged.
 pub async fn write(file: &Path, content: &[u8], mode: u32) -> Result<bool, Error> {
     try_write(file, content, mode).await.map_err(|source| Error {
         file: file.to_owned(),
@@ -36,12 +36,12 @@ async fn try_write(file: &Path, content: &[u8], mode: u32) -> io::Result<bool> {
         return Ok(false);
     }
     let directory = file.parent().unwrap_or(Path::new("."));
-    // No name of a file that is written begins with a dot, so it is nobody else's.
+    // No file that is written here has a name with a leading dot, so the temporary name is free.
     let mut new = std::ffi::OsString::from(".");
     new.push(file.file_name().unwrap_or_default());
     new.push(".new");
     let new = directory.join(new);
-    // What a write that was interrupted left may not be open to a write.
+    // A write that was interrupted may have left a file that cannot be opened for writing.
     match fs::remove_file(&new).await {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}

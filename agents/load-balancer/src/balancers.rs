@@ -6,7 +6,7 @@ use render::load_balancer::{Member, Plan, Sidecar};
 
 use crate::preference::{self, Preference};
 
-/// SIP's names of the roles that are balanced to.
+/// Names of the roles behind load balancers, as SIP has them.
 const CONTROL_PLANE: &str = "ControlPlane";
 const WORKER: &str = "Worker";
 
@@ -28,7 +28,7 @@ impl Balancer {
             .collect()
     }
 
-    /// What its entry has in common with every service.
+    /// The fields that every service entry has.
     pub(crate) fn entry(&self) -> &Service {
         match self {
             Self::ControlPlane(balancer) => balancer.service(),
@@ -48,7 +48,7 @@ impl Balancer {
         }
     }
 
-    /// Everything of it but its members.
+    /// All that rendering needs of it besides its members.
     pub(crate) fn plan<'a>(&'a self, cluster: &'a Cluster, sidecar: Option<&'a Sidecar>) -> Plan<'a> {
         let plan = match self {
             Self::ControlPlane(balancer) => Plan::control_plane(cluster, balancer),
@@ -57,7 +57,7 @@ impl Balancer {
         plan.followed_by(sidecar)
     }
 
-    /// The members of its role, some of them as backups; and those, as `namespace/name`, that have no address in its network.
+    /// The members of its role, some of them as backups; and, as `namespace/name`, those without an address in its network.
     pub(crate) fn members(
         &self,
         members: &Members,

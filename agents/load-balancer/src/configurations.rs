@@ -1,5 +1,5 @@
-//! For which placement the configurations of a cluster's load balancers on the API server were rendered. Whatever starts a pod, it reads
-//! the configuration that is there: one that is older than a release may have the host, even where nothing runs at present.
+//! The placements for which the configurations on the API server were rendered. A pod that starts reads the configuration that is there: one that
+//! is older than a release may still contain the host, even if no pod runs at present.
 
 use std::cmp::Ordering;
 
@@ -8,13 +8,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kit::service::revision;
 use kube::{ResourceExt as _, core::PartialObjectMeta};
 
-/// What the annotation [`annotations::PLACEMENT`] has for a placement.
+/// Value of the annotation [`annotations::PLACEMENT`] for a placement.
 pub(crate) fn position(held: &Placement) -> String {
     format!("{}.{}", held.epoch, revision(held))
 }
 
-/// The first configuration of a cluster that may have hosts which are released up to `goal`, for people. One that does not say for which
-/// placement it was rendered may.
+/// The first configuration of a cluster that may contain hosts which are released up to `goal`, for people. One that names no placement may.
 pub(crate) fn older(
     maps: &[PartialObjectMeta<ConfigMap>],
     is_own: impl Fn(&PartialObjectMeta<ConfigMap>) -> bool,

@@ -8,9 +8,12 @@
 //! | `identity` | what the agent owns |
 //! | `balancers` | the entries of both sections, and the members behind each |
 //! | `rendering` | an entry's objects, by the template that was chosen |
-//! | `templates`, `template_check`, `template_store` | templates of the site's operators: which one is used, whether haproxy accepts it, where accepted ones are stored |
+//! | `templates` | which template of the site's operators is used |
+//! | `template_check`, `template_store` | whether haproxy accepts a template; where accepted ones are stored |
 //! | `pod_config`, `texts` | which configuration a pod runs |
-//! | `drain`, `routing`, `configurations`, `sip_deployments`, `release_wait_times` | whether any pod routes to hosts that leave, or may start to, and for how long they wait |
+//! | `cluster_routing`, `pod_routing` | whether any pod routes to hosts that leave |
+//! | `configurations`, `sip_deployments` | whether a pod that starts may route to them |
+//! | `release_wait_times` | for how long these hosts wait |
 //! | `preference` | which members get connections only where no other answers |
 //! | `reachability` | whether any member answers |
 

@@ -1,4 +1,4 @@
-//! Which configuration the pods of a load balancer run, for its condition. The evidence on which hosts are released is in `drain`.
+//! Which configuration the pods of a load balancer run, for its condition. The evidence for releasing hosts is in `cluster_routing`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ const ASK_SLOW_AGAIN: Duration = Duration::from_secs(10);
 /// A pod that does not run it after this time is reported: connections to members that left may take a while to end.
 pub(crate) const SLOW: Duration = Duration::from_secs(DRAIN_SECONDS.unsigned_abs() + 15);
 
-/// Pause after which pods are asked again that have not followed for so long.
+/// Pause after which the agent asks again pods that do not run the configuration `elapsed` after it was applied.
 pub(crate) fn pause(elapsed: Duration) -> Duration {
     if elapsed >= SLOW {
         ASK_SLOW_AGAIN
@@ -43,7 +43,7 @@ pub(crate) fn pause(elapsed: Duration) -> Duration {
 pub(crate) enum Follows {
     /// Every live pod runs this configuration, and no connection to a host that it does not have is left.
     All,
-    /// Some do not, and what is wrong with the first of them, for people.
+    /// Some pods do not: the first of them, and what is wrong with it, for people.
     Not { pod: String, failed: Option<String> },
 }
 
@@ -94,7 +94,7 @@ pub(crate) async fn follows(pods: &TenantStore<Pod>, objects: &Objects<Applied>)
     Follows::All
 }
 
-/// Whether HAProxy runs in a pod. Where it does not, it reads the newest configuration when it is started.
+/// Whether HAProxy runs in a pod. If not, it reads the newest configuration when it starts.
 fn is_live(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let mut containers = status
@@ -108,7 +108,7 @@ fn is_live(pod: &Pod) -> bool {
     })
 }
 
-/// Whether one pod follows: its sidecar reports it; without one, a pod runs what it was started with.
+/// Whether one pod runs the configuration: its sidecar reports that; without a sidecar, a pod runs the configuration with which it was started.
 pub(crate) async fn follows_one(pod: Arc<Pod>, configuration: &str) -> Follows {
     let (running, wanted) = if pod_http::port(&pod, REPORT_PORT_NAME).is_some() {
         (reported(&pod).await, texts::digest(configuration))

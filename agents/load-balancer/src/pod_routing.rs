@@ -1,4 +1,4 @@
-//! Whether one pod routes to hosts that leave, by what the API server has of it. Pure.
+//! Whether one pod routes to hosts that leave, by its object in the API server. Pure.
 
 use std::collections::BTreeMap;
 
@@ -25,23 +25,23 @@ pub(crate) enum Routing<'a> {
     None,
     /// It may; for people.
     Some(String),
-    /// It reports itself whether it runs the configuration of this digest.
+    /// The pod's sidecar reports whether HAProxy runs the configuration of this digest.
     Ask(&'a str),
-    /// HAProxy does not run in it. It reports itself whether HAProxy will start with the configuration of this digest: after HAProxy
-    /// has refused a configuration, the one before is in its place.
+    /// HAProxy does not run in the pod. The sidecar reports whether HAProxy will start with the configuration of this digest: after HAProxy has
+    /// refused a configuration, the one before is in its place.
     AskDown(&'a str),
 }
 
-/// Whether a pod does.
+/// Whether a pod routes to hosts that leave.
 pub(crate) fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
-    // A check has no Service, and balances nothing.
+    // The pod of a template check has no Service, and routes nothing.
     let checks = pod.labels().contains_key(labels::TEMPLATE_CHECK);
     if checks || is_finished(pod) {
         return Routing::None;
     }
     let name = pod.name_any();
     if pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none()) {
-        // It has read no configuration, and will read one of those on the API server. What the Airship SIP operator made reads another.
+        // The pod has read no configuration yet, and will read one on the API server; a pod of the Airship SIP operator reads its own.
         let is_ours = pod.labels().contains_key(labels::CLUSTER_NAME);
         return if is_ours {
             Routing::None
@@ -59,7 +59,8 @@ pub(crate) fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
     };
     if pod_http::port(pod, REPORT_PORT_NAME).is_some() {
         if !desired.have_sidecars {
-            // A text names no placement then: the same text may have come and gone, which the sidecar may read later.
+            // Without sidecars a text names no placement: the same text may have been replaced and restored, and the sidecar may still read the
+            // one in between.
             return Routing::Some(format!(
                 "pod {name} still has a sidecar, which the site no longer has"
             ));
@@ -71,8 +72,8 @@ pub(crate) fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
             Routing::Ask(digest)
         };
     }
-    // Without a sidecar it runs what it was made for, if not now, then when it starts. Where load balancers are rendered with one, nothing
-    // tells it from a pod that has started with another configuration meanwhile.
+    // Without a sidecar the pod runs the configuration for which it was made, at the latest when it starts. If load balancers are rendered with a
+    // sidecar, nothing distinguishes it from a pod that has started with another configuration meanwhile.
     let made_for = pod.annotations().get(annotations::CONFIG_HASH);
     if !desired.have_sidecars && made_for.is_some_and(|made_for| made_for == configuration) {
         return Routing::None;
@@ -80,7 +81,7 @@ pub(crate) fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
     Routing::Some(format!("pod {name} runs an earlier configuration"))
 }
 
-/// Whether the kubelet reports that no container runs, and why. One that is about to start may run by now.
+/// Whether the kubelet reports that no container runs, and why. A container that is about to start counts as running.
 fn is_down(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let containers = status.and_then(|status| status.container_statuses.as_deref());

@@ -1,5 +1,5 @@
-//! Which members get connections only where no other answers, since their Node in the tenant's cluster is not ready. The cluster agent finds
-//! that out, and states it in the status.
+//! Which members get connections only where no other answers, since their Node in the tenant's cluster is not ready. The cluster agent determines
+//! them, and writes them to the status.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ const NAMED: usize = 5;
 pub(crate) struct Preference<'a>(BTreeMap<&'a str, &'a NotPreferred>);
 
 impl<'a> Preference<'a> {
-    /// Those of a status. Without a sidecar every change starts new pods, and so ends connections to members that are well: then every member
-    /// is preferred.
+    /// The members in a status. Without a sidecar every change starts new pods, and so ends connections to healthy members: then every member is
+    /// preferred.
     pub(crate) fn new(object: &'a SIPCluster, sidecar: Option<&Sidecar>) -> Self {
         let nodes = object.status.iter().flat_map(|status| &status.tenant_nodes);
         let nodes = nodes.filter(|_| sidecar.is_some());
@@ -63,7 +63,7 @@ impl<'a> Preference<'a> {
     }
 }
 
-/// Where no member would be preferred, all are.
+/// Prefers all members, if none would be preferred.
 pub(crate) fn settle(members: &mut [Member]) {
     if members.iter().all(|member| member.is_backup) {
         for member in members {

@@ -1,5 +1,5 @@
-//! Whether any member behind a load balancer answers. Only HAProxy knows, so its pods are asked in rounds, beside the reconciles: a
-//! pod that does not answer must not delay one.
+//! Whether any member behind a load balancer answers. Only HAProxy checks that, so the agent queries its pods in rounds, beside the reconciles: a
+//! pod that does not answer must not delay a reconcile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,10 +25,10 @@ use tokio::{
 
 /// Pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Pods that are asked concurrently; and those of them that are in one namespace.
+/// Pods that are queried at the same time, of all namespaces and of one.
 const AT_ONCE: usize = 32;
 const OF_NAMESPACE: usize = 4;
-/// For how long pods of one namespace are asked in a round. What is not known by then is not known.
+/// How long pods of one namespace are queried in a round. A pod without an answer by then counts as unknown.
 const ROUND: Duration = Duration::from_secs(10);
 
 /// Namespace and name of a load balancer.
@@ -41,13 +41,14 @@ type Address = (String, u16);
 pub(crate) struct Unserved(Arc<Mutex<BTreeSet<Key>>>);
 
 impl Unserved {
-    /// Whether it is known of a load balancer that no member behind it answers.
+    /// Whether all pods of a load balancer that answer report that no member does.
     pub(crate) fn contains(&self, namespace: &str, name: &str) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.contains(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// Asks all pods in rounds, and triggers passes over the clusters for which the answer has changed. Ends with the receiver.
+    /// Queries all pods in rounds, and triggers passes over the clusters for which the result has changed. Ends when the receiver of `triggers`
+    /// is gone.
     pub(crate) async fn watch(
         self,
         pods: TenantStore<Pod>,
@@ -101,10 +102,10 @@ async fn round(all: &[Arc<Pod>]) -> (BTreeSet<Key>, BTreeMap<Key, ObjectRef<SIPC
     (unserved.map(|(key, _)| key).collect(), clusters)
 }
 
-/// Asks the pods of one namespace, a few at once: pods that do not answer delay those of no other namespace by more.
+/// Queries the pods of one namespace, a few at a time, so that pods that do not answer delay those of other namespaces by no more.
 async fn ask_pods(pods: Vec<(Key, Address)>, at_once: &Semaphore) -> Vec<(Key, Option<bool>)> {
     let asked = pods.into_iter().map(|(key, address)| async move {
-        // It is never closed.
+        // The semaphore is never closed.
         let _place = at_once.acquire().await.ok();
         (key, ask_pod(address).await)
     });
@@ -116,7 +117,7 @@ fn key(pod: &Pod) -> Option<Key> {
     Some((pod.namespace()?, pod.labels().get(labels::INSTANCE)?.clone()))
 }
 
-/// Whether a member answers, as one pod sees it; `None` when the pod does not answer that.
+/// Whether a member answers, as one pod reports it; `None` without a report.
 async fn ask_pod(address: (String, u16)) -> Option<bool> {
     match pod_http::get(address, MEMBERS_PATH).await?.0 {
         StatusCode::OK => Some(true),

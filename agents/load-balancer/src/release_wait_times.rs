@@ -1,5 +1,5 @@
-//! For how long hosts have waited for pods. The time counts from when this process has asked the pods first: they get the configuration
-//! without the host from this agent, which may have been away when the release began.
+//! How long hosts have waited for pods. The time counts from when this process asked the pods first: they get the configuration without the host
+//! from this agent, which may not have run when the release began.
 
 use std::{
     collections::HashMap,
@@ -15,8 +15,8 @@ use kube::runtime::reflector::{ObjectRef, Store};
 pub(crate) struct Waits(Mutex<HashMap<ObjectRef<SIPCluster>, (Drained, Instant)>>);
 
 impl Waits {
-    /// For how long the pods of a cluster have been asked whether hosts that are released up to `goal` may go. `clusters`: those that
-    /// exist; nothing is kept of others.
+    /// How long the pods of a cluster have been asked whether hosts that are released up to `goal` may go. `clusters`: the existing ones; the
+    /// times of others are removed.
     pub(crate) fn waited(
         &self,
         clusters: &Store<SIPCluster>,

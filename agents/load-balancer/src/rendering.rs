@@ -27,9 +27,9 @@ const CHECK_AGAIN: Duration = Duration::from_secs(10);
 /// What rendering a load balancer needs of the API server.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// By which template; `None` where the operators have written none.
+    /// The template to use; `None` where the operators have written none.
     pub(crate) chosen: Option<Chosen>,
-    /// The configuration that is there; `None` where a sidecar reports which one runs.
+    /// The configuration on the API server; `None` where a sidecar reports which one runs.
     pub(crate) standing: Option<Standing>,
 }
 
@@ -79,7 +79,7 @@ fn by_template(
     let rendered = by.and_then(|Accepted { template, image }| {
         match plan.objects_by(members, &template, &image) {
             Ok(objects) => Some(objects),
-            // It was accepted with other members.
+            // The image has accepted the template with other members.
             Err(error) => {
                 problem.get_or_insert_with(|| Problem::new(BAD_TEMPLATE, error.to_string()));
                 None
@@ -102,8 +102,8 @@ fn by_template(
     (rendered.unwrap_or_else(|| plan.objects(members)), problem)
 }
 
-/// `held`: what the status holds. The configuration names its revision even where its text stays: a member may come and leave again before
-/// anybody has written a text with it, and a replica that was leader before may still do so.
+/// Prepares the objects. `held`: the placement in the status. The configuration names its revision even if the text is otherwise the same: a
+/// member may come and leave again before any replica has written a text with it, and a former Lease holder may still write that text.
 fn prepared(
     rendered: load_balancer::Objects,
     held: Option<&Placement>,

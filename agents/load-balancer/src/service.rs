@@ -31,7 +31,7 @@ use crate::{
 pub(crate) struct LoadBalancers {
     client: Client,
     stores: Stores,
-    /// What makes a running HAProxy follow its configuration; without it, new pods start for every change.
+    /// Makes a running HAProxy follow its configuration; without it, new pods start for every change.
     sidecar: Option<Sidecar>,
     templates: Templates,
     unserved: Unserved,
@@ -79,7 +79,7 @@ impl Service for LoadBalancers {
         entry.entry()
     }
 
-    /// Those of other sections count when they are a Service's: this site may have no agent that makes one.
+    /// Entries of other sections count if they use a Service: the site may have no agent that makes it.
     fn node_ports(cluster: &Cluster) -> PortSet {
         let single = cluster
             .load_balancers_control_plane()
@@ -172,7 +172,7 @@ fn recorded_ports(endpoint: &Endpoint) -> BTreeSet<u16> {
     distinguishing([endpoint.port, endpoint.node_port])
 }
 
-/// The port of API servers is that of all of their load balancers.
+/// Service ports that distinguish load balancers. That of API servers does not: all their load balancers have it.
 fn distinguishing(numbers: impl IntoIterator<Item = Option<i32>>) -> BTreeSet<u16> {
     let numbers = numbers.into_iter().flatten();
     numbers

@@ -1,5 +1,5 @@
-//! Deployments that the Airship SIP operator made and that were not taken over, such as one whose entry is refused, and each `ReplicaSet` of one
-//! that was. They may start pods at any time, which read what that operator has written of hosts.
+//! Deployments of the Airship SIP operator that were not taken over, for example since their entry is refused, and every `ReplicaSet` of one that
+//! was. They may start pods at any time, which read the hosts that the operator has written.
 
 use std::pin::pin;
 
@@ -12,11 +12,11 @@ use kit::{
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-/// The first one of a cluster, for people. Deployments come first: one that is gone by then makes no `ReplicaSet` that the list of these could
-/// not have.
+/// The first such object of a cluster, for people. Deployments are listed first: one that is deleted by then has made no `ReplicaSet` that the
+/// second list could miss.
 ///
 /// # Errors
-/// What the API server answers: what there is is not known then.
+/// The API server's answer; whether there are such objects is then not known.
 pub(crate) async fn first(client: &Client, namespace: &str, cluster: &str) -> kube::Result<Option<String>> {
     let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
     for prefix in SIP_PREFIXES {
@@ -45,7 +45,7 @@ pub(crate) async fn first(client: &Client, namespace: &str, cluster: &str) -> ku
     }))
 }
 
-/// Whether its pods are load balancers of the cluster, and not as this agent makes them.
+/// Whether its pods are load balancers of the cluster that this agent has not rendered.
 fn starts_pods_of_sip(deployment: &Deployment, cluster: &str) -> bool {
     let pods = deployment.spec.template.metadata.as_ref();
     let on_pods = pods.and_then(|metadata| metadata.labels.as_ref());

@@ -1,4 +1,4 @@
-//! Whether the image's own haproxy accepts what a template makes, before anything is rendered by it: a Job runs `haproxy -c` once.
+//! Checks whether the image's own haproxy accepts the output of a template, before anything is rendered by it: a Job runs `haproxy -c` once.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) enum Outcome {
     Accepted,
     /// It refuses it, in these words.
     Refused(String),
-    /// It is not known yet, and why.
+    /// Not known yet; why.
     Open(Problem),
 }
 
@@ -104,7 +104,8 @@ fn outcome<'a>(pod: &Arc<Pod>, line: impl Fn(&str, usize) -> Option<&'a str>) ->
     }
 }
 
-/// A pod in which haproxy did not run is no evidence on the template: it is checked again when the Job is gone.
+/// The outcome of a pod that has failed. If haproxy did not run in it, the pod is no evidence on the template, which is checked again when the
+/// Job is gone.
 fn failed<'a>(pod: &Pod, line: impl Fn(&str, usize) -> Option<&'a str>) -> Outcome {
     let status = pod.status.clone().unwrap_or_default();
     let containers = status.container_statuses.unwrap_or_default();
@@ -142,7 +143,7 @@ fn failed<'a>(pod: &Pod, line: impl Fn(&str, usize) -> Option<&'a str>) -> Outco
     Outcome::Open(Problem::new(PODS_FAIL, message))
 }
 
-/// The first alerts of haproxy's output, with the line that they are about: a template has other lines than what it makes.
+/// The first alerts in haproxy's output, with the line that they are about, since lines of the template and of its output have different numbers.
 fn words<'a>(output: &str, line: impl Fn(&str, usize) -> Option<&'a str>) -> String {
     let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty());
     let alerts: Vec<&str> = lines().filter(|line| line.contains("[ALERT]")).collect();

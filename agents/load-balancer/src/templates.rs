@@ -1,4 +1,4 @@
-//! Templates of the site's operators: by which one a load balancer is rendered, and what is wrong with the one that they have written.
+//! Templates of the site's operators: which one a load balancer uses, and what is wrong with the newest one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,7 +49,7 @@ const WORKER: Place = Place {
 /// Namespace and name of a load balancer.
 type Key = (String, String);
 
-/// The written templates, and what is known of them.
+/// The templates of the operators, and what is known of them.
 pub(crate) struct Templates {
     client: Client,
     control_plane: Store<ConfigMap>,
@@ -128,7 +128,7 @@ impl Templates {
         })
     }
 
-    /// What is known for a load balancer. After a restart its Deployment records by which template it was rendered.
+    /// What is known for a load balancer. After a restart, its Deployment tells by which template it was rendered.
     async fn known(&self, (namespace, name): &Key) -> Result<Known, Error> {
         let key = (namespace.clone(), name.clone());
         let known = {
@@ -182,7 +182,7 @@ impl Templates {
             }
             Err(error) => return Err(Error::kubernetes("store a template")(error)),
         };
-        // A Deployment that no watch shows may be rendered by any of them.
+        // A Deployment in a namespace without a complete list may use any of them.
         if !self.stores.has_every_tenant() {
             return Ok(None);
         }
@@ -255,7 +255,7 @@ impl Templates {
         wanted: Accepted,
     ) -> Result<(Option<Accepted>, Option<Problem>), Error> {
         let Known { accepted, refused } = known;
-        // A template that another image has accepted, and this one refuses, is no longer a good one.
+        // A template that another image has accepted and this one refuses is no fallback any more.
         let other = accepted
             .clone()
             .filter(|accepted| accepted.template != wanted.template);
@@ -301,7 +301,7 @@ struct Written {
 /// By which template a load balancer is rendered, and what is wrong with the written one.
 #[derive(Debug)]
 pub(crate) struct Chosen {
-    /// `None`: by the built-in configuration.
+    /// `None`: the built-in configuration.
     pub(crate) by: Option<Accepted>,
     pub(crate) problem: Option<Problem>,
     /// Where the written template is, for people.

@@ -1,6 +1,6 @@
-//! Which text of a configuration the pods of a load balancer are to run, where they have no sidecar. A pod that starts reads the `ConfigMap`,
-//! which may be ahead of the Deployment: when an earlier text comes back, pods that were made for it may run the one in between. So a text
-//! that comes back is another one, by a mark that is kept on the `ConfigMap` for as long as the text stays.
+//! Identifies the configuration that the pods of a load balancer have to run, where they have no sidecar. A pod that starts reads the
+//! `ConfigMap`, which may be newer than the Deployment. When an earlier text is restored, pods that were made for it may run the text in between.
+//! So a restored text gets a new mark, which stays on the `ConfigMap` as long as the text.
 
 use api::annotations;
 use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
@@ -11,7 +11,7 @@ use render::load_balancer::{CONFIG_FILE, config_digest};
 /// What is on the API server before a configuration is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// No configuration: what was there before is not known, so what is made gets this mark.
+    /// There is no configuration. What was there before is not known, so the new text gets this mark.
     Absent { mark: String },
     /// The digest of a text, its mark, and the version of the object.
     Present {
@@ -22,8 +22,8 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// What this agent has written, if nothing else is known to be there since; otherwise what the API server has now. The write that
-    /// follows is made on the condition that this has not changed.
+    /// The configuration that this agent has written, unless the watch has shown another since; otherwise the one on the API server now. The
+    /// write that follows is made on the condition that it has not changed.
     pub(crate) async fn find(client: &Client, observed: &Observed<'_>, name: &str) -> Result<Self, Error> {
         match observed.written_configuration(name) {
             Some((configuration, version)) => Ok(Self::written(configuration, version)),
@@ -43,7 +43,7 @@ impl Standing {
         })
     }
 
-    /// As [`marked`] made it of the digest and the mark.
+    /// From a text that [`marked`] has made.
     fn written(configuration: &str, version: &str) -> Self {
         let (digest, mark) = parts(configuration);
         Self::Present {
@@ -62,7 +62,7 @@ impl Standing {
         }
     }
 
-    /// The mark of a text in its place: that of the text that is there if it stays.
+    /// The mark of the text that is written next: the existing mark if the text is the same.
     pub(crate) fn mark(&self, next: &str) -> Option<String> {
         match self {
             Self::Absent { mark } => Some(mark.clone()),
@@ -72,20 +72,20 @@ impl Standing {
     }
 }
 
-/// Between the digest of a text and its mark.
+/// Separates the digest of a text from its mark.
 const MARK: char = '.';
 
-/// What pods are to run: the digest of a text, and its mark.
+/// Identifies the configuration for pods: the digest of its text, and the mark.
 pub(crate) fn marked(digest: &str, mark: Option<&str>) -> String {
     mark.map_or_else(|| digest.to_owned(), |mark| format!("{digest}{MARK}{mark}"))
 }
 
-/// The digest of the text in what pods are to run.
+/// The digest in such an identifier.
 pub(crate) fn digest(configuration: &str) -> &str {
     parts(configuration).0
 }
 
-/// What [`marked`] has joined.
+/// The digest and the mark in such an identifier.
 fn parts(configuration: &str) -> (&str, Option<&str>) {
     match configuration.split_once(MARK) {
         Some((digest, mark)) => (digest, Some(mark)),

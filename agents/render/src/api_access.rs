@@ -1,5 +1,5 @@
-//! What a container of ours beside a user's image may ask of the API server: to read few objects by name. Only that container mounts the
-//! token of the pod's account.
+//! Access to the API server for a container of ours beside a user's image: to read a few objects by name. Only that container mounts the token of
+//! the pod's account.
 
 use k8s_openapi::api::core::v1::{
     ConfigMapProjection, DownwardAPIProjection, DownwardAPIVolumeFile, KeyToPath, ObjectFieldSelector,
@@ -17,11 +17,11 @@ const DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// What the container may do, as its pod's account.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Access {
-    /// Whose token the container has.
+    /// The account whose token the container has.
     pub account: ServiceAccount,
-    /// Reading the objects.
+    /// The right to read the objects.
     pub role: Role,
-    /// The account has the role.
+    /// Gives the role to the account.
     pub binding: RoleBinding,
 }
 

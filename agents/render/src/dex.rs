@@ -47,7 +47,7 @@ pub struct Plan<'a> {
     pub secrets: &'a Secrets,
     /// Where it stores keys and tokens.
     pub storage: &'a Storage,
-    /// What it shows who it is with.
+    /// The certificate that it shows.
     pub certificate: &'a Certificate,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Whether the configuration of a provider is written as Dex has to read it. [`objects`] has no configuration otherwise.
+/// Whether Dex would read the configuration of a provider as the agent means it. If not, [`objects`] makes no configuration.
 ///
 /// # Errors
 /// Why it is not.
@@ -72,16 +72,16 @@ pub fn check(
         .map(drop)
 }
 
-/// A part of etcd that only this provider can read.
+/// The part of etcd that only this provider may read.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Storage {
     /// Addresses of etcd.
     pub endpoints: Vec<String>,
     /// CA certificates (PEM) of etcd; `None`: etcd is reached without TLS.
     pub authority: Option<String>,
-    /// What every key begins with.
+    /// Beginning of every key.
     pub prefix: String,
-    /// Who may read and write those keys.
+    /// User that may read and write these keys.
     pub user: String,
     /// The password.
     pub password: String,

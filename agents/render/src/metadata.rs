@@ -1,5 +1,5 @@
-//! What every object of an instance carries: names, labels and owner. They are SIP's, so that its objects are taken over: a
-//! Deployment's selector can never change.
+//! Names, labels and owner of every object of an instance. They are SIP's, so that the agents can take over its objects: the selector of a
+//! Deployment can never change.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ impl<'a> Instance<'a> {
         .into()
     }
 
-    /// Labels of its pods: those of the selector, and the name of its cluster, by which what has lost its owner is found.
+    /// Labels of its pods: those of the selector, and the name of its cluster, by which pods without an owner are found.
     #[must_use]
     pub fn pod_labels(&self) -> BTreeMap<String, String> {
         let mut on_pod = self.labels();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Path at which a pod answers with [`Running`], as JSON.
+/// Path of the report on a pod's program: [`Running`] as JSON.
 pub const CONFIG_PATH: &str = "/config";
 /// Path at which a pod answers 200 once a configuration is written, and the program may start.
 pub const STARTED_PATH: &str = "/started";
@@ -15,10 +15,9 @@ pub const STARTS_WITH_PATH: &str = "/starts-with";
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Running {
-    /// SHA-256, in hexadecimal digits, of the text of the configuration that every new connection meets; `None` while there is no such
-    /// configuration. Of a HAProxy: besides whose servers none has a connection left in any of its processes. So it is `None` while
-    /// HAProxy does not run, is behind, or servers that the configuration has not are still used. Of an sshd: the configuration that it has
-    /// read last.
+    /// SHA-256, in hexadecimal digits, of the text of the configuration that applies to every new connection; `None` while none does. For
+    /// HAProxy, in addition, none of its processes has a connection to a server that is not in that configuration. So it is `None` while HAProxy
+    /// does not run, is behind, or still uses such servers. For sshd: the configuration that it has read last.
     pub running: Option<String>,
     /// Why the newest configuration does not run and will not until somebody acts; for people.
     pub failed: Option<String>,

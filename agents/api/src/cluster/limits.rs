@@ -9,7 +9,7 @@ use super::ports::MAX_PORTS_PER_RANGE;
 use crate::fault::Fault;
 use crate::sip_cluster::{LoadBalancerWorkerSpec, SIPClusterSpec, Services};
 
-/// What no list or map of a spec may have more of, whatever it holds: what is beyond is not kept of a cluster that is watched.
+/// Most items of any list or map of a spec. Of a watched cluster the agents keep one more at most, so that a spec with too many is still refused.
 pub(crate) const LONGEST: usize = 1_000;
 /// Roles of a cluster.
 pub(crate) const ROLES: usize = 32;
@@ -25,7 +25,7 @@ const VALUES: usize = 256;
 /// memory as it has bytes in the object.
 const ALL_VALUES: usize = ROLES * VALUES;
 
-/// Everything of which the spec has too much.
+/// A fault for everything of which the spec has more than allowed.
 pub(super) fn check(spec: &SIPClusterSpec) -> Vec<Fault> {
     let SIPClusterSpec {
         nodes,
@@ -114,7 +114,7 @@ fn check_services(services: &Services, faults: &mut Vec<Fault>) {
     }
 }
 
-/// How many ports an entry asks for; 0 where its range has a fault of its own.
+/// Number of ports that an entry asks for; 0 where its range has a fault of its own.
 fn ports(entry: &LoadBalancerWorkerSpec) -> i64 {
     let range = entry.node_port_range.as_ref();
     let ends = range.and_then(|range| Some((range.start?, range.end?)));

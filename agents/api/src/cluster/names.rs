@@ -1,7 +1,8 @@
-//! Which objects an entry without a `name` has: those that were made for it, as long as its ports tell it from the others.
+//! Names of the objects of an entry without a `name`: those of the objects that were made for it, as long as its ports distinguish it from other
+//! entries.
 //!
-//! The Airship SIP operator named objects by the index of an entry. An edit of one entry moves the index of those after it, so
-//! what exists decides first, and the index only where nothing does.
+//! The Airship SIP operator named objects by the index of an entry. Removing an entry changes the index of those after it, so existing objects
+//! decide first, and the index only where none exists.
 
 use std::{
     cmp::Reverse,
@@ -10,29 +11,29 @@ use std::{
 
 use super::service::ObjectName;
 
-/// Ports on the site's nodes by the name of what was made and has them; empty where they are not known.
+/// Node ports of the existing instances, by the instance's name; an empty set where an instance's ports are not known.
 pub type MadePorts = BTreeMap<String, BTreeSet<u16>>;
 
 /// An entry of one kind, in the order of the spec.
 pub(super) struct Wanted {
-    /// The name of its objects if the spec says it; otherwise that of its index.
+    /// The name in the spec; without one, the name by the entry's index.
     pub(super) name: ObjectName,
-    /// Whether the spec says it.
+    /// Whether the spec sets the name.
     pub(super) named: bool,
-    /// Its ports on the nodes, where the spec names them.
+    /// Its node ports, where the spec sets them.
     pub(super) ports: BTreeSet<u16>,
 }
 
-/// Who gets what exists and is no entry's by its ports.
+/// Which entries may take over an existing instance whose ports match no entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Heirs {
-    /// Any entry that has nothing yet.
+    /// Any entry that has no instance yet.
     Any,
-    /// None that has other ports, unless the index is the same: with the objects it would get the keys of another.
+    /// No entry with other ports, except the one with the instance's index: with the objects it would take over another entry's keys.
     None,
 }
 
-/// The names of the objects of each entry. `indexed` are names by index: one for each entry, and for all that was made.
+/// Assigns each entry the name of its objects. `indexed`: names by index, at least as many as there are entries and existing instances together.
 pub(super) fn assign(
     wanted: &[Wanted],
     indexed: &[ObjectName],
@@ -49,8 +50,8 @@ pub(super) fn assign(
             names[entry] = Some(name);
         }
     }
-    // One that has other ports than anything that exists has changed them: what exists under its index is its own, and then
-    // what no other entry has.
+    // An entry that has no port of any existing instance has changed its ports. It keeps the instance with its own index, or else one that no
+    // other entry has.
     for (entry, name) in wanted.iter().zip(&mut names) {
         let own = entry.name.as_str();
         if name.is_none() && made.contains_key(own) && used.insert(own.to_owned()) {
@@ -62,7 +63,7 @@ pub(super) fn assign(
         if name.is_some() {
             continue;
         }
-        // Where the ports of either are not known, it may have been made for the entry.
+        // Where the ports of the entry or of the instance are not known, the instance may have been made for the entry.
         let may_inherit =
             |ports: &BTreeSet<u16>| heirs == Heirs::Any || entry.ports.is_empty() || ports.is_empty();
         let mut left = made
@@ -77,7 +78,7 @@ pub(super) fn assign(
             *name = Some(entry.name.clone());
         }
     }
-    // There are as many names as entries and objects, so one is left for each.
+    // `indexed` has as many names as there are entries and instances, so a free one is left for each entry.
     let mut free = indexed
         .iter()
         .filter(|name| !used.contains(name.as_str()) && !made.contains_key(name.as_str()));
@@ -90,7 +91,7 @@ pub(super) fn assign(
         .collect()
 }
 
-/// Whether it is the name of an entry that the spec gives none.
+/// Whether a name is one by index, as an entry without a `name` gets it.
 fn is_indexed(name: &str, base: &str) -> bool {
     let index = name.strip_prefix(base).map(|rest| rest.strip_prefix('-'));
     name == base
@@ -99,7 +100,7 @@ fn is_indexed(name: &str, base: &str) -> bool {
             .is_some_and(|index| !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Entries without a name beside what exists with ports of theirs, those first that agree best.
+/// Pairs of an entry without a name and an existing instance with common ports, the pair with most common ports first.
 fn by_ports(wanted: &[Wanted], made: &MadePorts) -> Vec<(usize, ObjectName)> {
     let mut pairs = Vec::new();
     for (index, entry) in wanted.iter().enumerate().filter(|(_, entry)| !entry.named) {

@@ -77,8 +77,8 @@ impl Scaled {
     }
 }
 
-/// The objects that a spec names, by role. A role that `spec.nodes` does not name wants no host, and so no Machine: who drops a role
-/// scales its object down. A misspelt one is that of no object (the template of the object names the role).
+/// Parses the objects that a spec names, by role. A role that is not in `spec.nodes` has a count of 0, so removing a role there scales its object
+/// down. For a misspelt role nothing is scaled: the template of the object names the right one.
 pub(super) fn parse(spec: Option<&ClusterApiSpec>, roles: &[Role], faults: &mut Vec<Fault>) -> Vec<Scaled> {
     let Some(ClusterApiSpec { replicas }) = spec else {
         return Vec::new();

@@ -70,7 +70,7 @@ fn indexed(prefix: &str, cluster: &str, index: usize) -> String {
 }
 
 impl ObjectName {
-    /// Of an object that the API server has.
+    /// The name of an existing object, which the API server has accepted.
     pub(super) fn made(name: &str) -> Self {
         Self(name.to_owned())
     }
@@ -113,7 +113,7 @@ impl FromStr for Image {
 }
 
 impl Image {
-    /// Its tag, if it is one that a label can have: an image named by its digest alone has none.
+    /// The image's tag, if a label can have it as a value; `None` for an image that is named by its digest alone.
     #[must_use]
     pub fn version(&self) -> Option<LabelValue> {
         let (name, _) = self.0.split_once('@').unwrap_or((&self.0, ""));
@@ -182,7 +182,7 @@ impl Service {
         self.replicas
     }
 
-    /// What the container asks for and may use; `None`: as the agent sees fit.
+    /// Requests and limits of the container; `None`: the agent's defaults.
     #[must_use]
     pub fn resources(&self) -> Option<&Resources> {
         self.resources.as_ref()
@@ -207,12 +207,12 @@ pub enum Balance {
     /// One after the other.
     #[default]
     RoundRobin,
-    /// Who has the fewest.
+    /// The member with the fewest connections.
     LeastConn,
 }
 
 impl Balance {
-    /// As in the spec, which is as HAProxy calls it.
+    /// The value in the spec, which is also HAProxy's name of the algorithm.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -378,7 +378,7 @@ impl Auth {
     }
 }
 
-/// The sections that parsed; of no use when there was a fault.
+/// The sections that parsed. Not to be used when there was a fault.
 #[derive(Default)]
 pub(super) struct Parsed {
     pub(super) load_balancers_control_plane: Vec<ControlPlaneBalancer>,

@@ -1,5 +1,6 @@
-//! How large a `SIPCluster` is besides its members. An API server stores no object of more than 1.5 MiB, and what a spec makes its
-//! agents write into the status counts: it has to be known before hosts are claimed, since a claim that cannot be written cannot be used.
+//! How large a `SIPCluster` is besides its members. An API server stores no object of more than 1.5 MiB, and what agents write into the status
+//! because of the spec counts, too. The size has to be known before the scheduler claims hosts: a claim that cannot be written into the status
+//! cannot be used.
 
 use std::io::{self, Write};
 
@@ -12,7 +13,7 @@ use crate::status::TenantNodes;
 
 /// The most bytes besides the members; the members have the other 508 KiB then.
 const MOST: usize = 1 << 20;
-/// What the scheduler reserves without being told.
+/// Bytes that the scheduler reserves for every cluster that declares no size.
 const RESERVED: usize = 256 << 10;
 /// Sizes beyond what is reserved are declared in steps of this, so that a small edit declares nothing new.
 const STEP: usize = 64 << 10;
@@ -23,7 +24,7 @@ const FIXED: usize = 128 << 10;
 const ENDPOINT: usize = 200;
 /// The same of an entry of `status.applied`.
 const APPLIED: usize = 240;
-/// What the name of an entry's objects may have more than the one in the spec: an index, and a port behind a colon.
+/// Bytes by which the name of an endpoint may be longer than the name in the spec: an index, and a port after a colon.
 const SUFFIX: usize = 12;
 /// An address that a load balancer of the site gives may be a host name.
 const HOST_NAME: usize = 253;
@@ -34,8 +35,8 @@ pub const PROVIDER: usize = 16 << 10;
 
 /// The same of an entry of `status.tenantNodes.notPreferred`.
 const NOT_PREFERRED: usize = 240;
-/// What such an entry has of others' choice: namespace, name and uid of the host, name of the Node, and a reason. Its managed fields have
-/// the first two again.
+/// Most bytes of the texts in such an entry: namespace, name and uid of the host, name of the Node, and a reason. Its managed fields repeat the
+/// first two.
 const NAMES: usize = 2 * (63 + 253) + 64 + 253 + 64;
 /// The most bytes of `status.tenantNodes`, with every character of the problem escaped.
 const TENANT_NODES: usize =
@@ -50,7 +51,7 @@ struct Part {
 /// The bytes that the object takes besides its members, for [`super::Cluster::other_bytes`].
 ///
 /// # Errors
-/// More than there may be; the largest part is named.
+/// Where the sum is more than allowed; the fault names the largest part.
 pub(super) fn check(object: &SIPCluster, parsed: &Parsed) -> Result<u32, Fault> {
     let parts = parts(object, parsed);
     let sum = parts
@@ -169,7 +170,7 @@ pub fn stored(value: &impl Serialize) -> usize {
     }
 }
 
-/// Counts what is written. Each pass of each agent does so: nothing is kept.
+/// A writer that counts bytes and stores nothing, since every pass of every agent measures an object.
 struct Count(usize);
 
 impl Write for Count {

@@ -1,6 +1,6 @@
-//! Who used and who owned hosts that are gone: their Machines go on, and an owner that is gone explains a deletion.
+//! Consumers and owners of hosts that are gone: their Machines still exist, and an owner that is gone explains why the host was deleted.
 //!
-//! It is known only of hosts that this process has seen go.
+//! Only hosts whose deletion this process has observed are recorded.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,19 +8,19 @@ use api::ConsumerReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kit::placement::{HostId, ObjectKey};
 
-/// Hosts that are remembered; a member whose host is gone is replaced within seconds, or waits for a free host.
+/// Most hosts that are recorded. The scheduler replaces a member whose host is gone within seconds, unless no host is free.
 const REMEMBERED: usize = 1_024;
 
 /// Why a host is gone, as far as its owners tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its owners were gone, the first of which this names by kind, namespace and name: the garbage collector deletes such hosts.
+    /// All its owners were gone, so the garbage collector has deleted it. Kind, namespace and name of the first owner.
     Collected(String),
-    /// One of them was there, or it had none: somebody has deleted it.
+    /// An owner still existed, or it had none: a person or program has deleted it.
     Deleted,
 }
 
-/// A host as it was when it went.
+/// A host as it was when it was deleted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoneHost {
     /// Which incarnation of the host it was.
@@ -29,11 +29,11 @@ pub struct GoneHost {
     pub consumer: Option<ConsumerReference>,
     /// Its owners: the garbage collector deletes an object when all of them are gone.
     pub owners: Vec<OwnerReference>,
-    /// Why it is gone, once the owners have been asked for. Later they say nothing of it any more: what a person deletes in consequence goes too.
+    /// Why it is gone, as judged once, in the first pass that misses it. Owners that a person deletes in consequence do not change the verdict.
     pub verdict: Option<Verdict>,
 }
 
-/// The hosts that went last, one of each name.
+/// The hosts that were deleted last, one of each name.
 #[derive(Debug, Default)]
 pub(super) struct GoneHosts {
     hosts: BTreeMap<ObjectKey, GoneHost>,
@@ -41,7 +41,7 @@ pub(super) struct GoneHosts {
 }
 
 impl GoneHosts {
-    /// Remembers a host, if anything used or owned it.
+    /// Records a host, if it had a consumer or an owner.
     pub(super) fn add(&mut self, host: GoneHost) {
         if host.consumer.is_none() && host.owners.is_empty() {
             return;
@@ -57,14 +57,14 @@ impl GoneHosts {
         }
     }
 
-    /// Forgets a host that was made again.
+    /// Removes the host of this name, which was made again.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         if self.hosts.remove(key).is_some() {
             self.order.retain(|other| other != key);
         }
     }
 
-    /// Notes why a host is gone; the first verdict stays.
+    /// Records why a host is gone; the first verdict stays.
     pub(super) fn judge(&mut self, host: &HostId, verdict: Verdict) {
         let known = self.hosts.get_mut(host.key()).filter(|gone| gone.id == *host);
         if let Some(gone) = known {

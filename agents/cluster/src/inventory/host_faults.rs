@@ -1,4 +1,4 @@
-//! What could not be read of a host, for people: an Event on the `BareMetalHost`, besides the report to the scheduler.
+//! Publishes the faults of a `BareMetalHost`'s data as Events on it, for people. The report to the scheduler has them, too.
 
 use std::{
     collections::BTreeMap,
@@ -21,24 +21,24 @@ use kit::placement::{HostId, ObjectKey};
 
 use super::listed::Listed;
 
-/// What has been put right within this time is not published: a host is often observed before its Secret.
+/// Time after which a fault is published. One that is gone by then is not: the watch of hosts often shows a host before its Secret is listed.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Hosts of which something new cannot be read, until that is published. Cheap to clone.
+/// The faults that are not published yet, by host. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct HostFaults {
     waiting: Arc<Mutex<BTreeMap<ObjectKey, Faults>>>,
     added: Arc<Notify>,
 }
 
-/// What is to be published of one host, for people.
+/// The faults of one host, for people.
 #[derive(Clone, Debug)]
 struct Faults {
     host: HostId,
     since: Instant,
-    /// What cannot be read of it.
+    /// What cannot be read of it, as observed now.
     observed: Vec<String>,
-    /// What the scheduler has found last.
+    /// The last fault that the scheduler has found.
     found: Option<String>,
 }
 
@@ -72,7 +72,7 @@ impl HostFaults {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What cannot be read of a host as it is now, and could not be read of it before.
+    /// Records what cannot be read of a host, if that has changed since the observation before.
     pub(super) fn observed(&self, host: &HostId, before: &[String], now: &[String]) {
         if now.is_empty() && !self.lock().contains_key(host.key()) {
             return;
@@ -82,7 +82,7 @@ impl HostFaults {
         }
     }
 
-    /// The scheduler has found a fault in what a host shows.
+    /// Records a fault that the scheduler has found in the report on a host.
     pub(super) fn found(&self, fault: wire::HostFault) {
         let wire::HostFault { host, message } = fault;
         let Some(wire::HostRef { namespace, name, uid }) = host else {
@@ -104,18 +104,18 @@ impl HostFaults {
         }
     }
 
-    /// A host that is gone.
+    /// Removes the faults of a host that is gone.
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.lock().remove(key);
     }
 
-    /// When the next of them has settled.
+    /// When the next faults are to be published.
     fn next(&self) -> Option<Instant> {
         let since = self.lock().values().map(|faults| faults.since).min();
         since.map(|since| since + SETTLED)
     }
 
-    /// Those that have settled.
+    /// Removes and returns the faults that have lasted for [`SETTLED`].
     fn take(&self, now: Instant) -> Vec<Faults> {
         let mut waiting = self.lock();
         let settled = waiting.extract_if(.., |_, faults| now >= faults.since + SETTLED);

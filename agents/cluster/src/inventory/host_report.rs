@@ -11,7 +11,7 @@ use proto::inventory::v1 as wire;
 /// Longest error message that is reported, in bytes.
 const MESSAGE: usize = 1024;
 
-/// What could not be read of a host itself, and who uses it though nobody gave it to them.
+/// Faults of a host, for people and the scheduler: what cannot be read, what its BMC reports, and a consumer that its labels do not allow.
 pub(super) fn faults(host: &Host, cluster_annotation: Option<&str>) -> Vec<String> {
     let faults = host.reports().iter().map(ToString::to_string);
     faults
@@ -20,7 +20,7 @@ pub(super) fn faults(host: &Host, cluster_annotation: Option<&str>) -> Vec<Strin
         .collect()
 }
 
-/// That a BMC reports a fault, for people: metal3 chooses the words, so their length is limited.
+/// States that a BMC reports a fault, for people. metal3 chooses the words, so their length is limited.
 fn bmc_fault(words: &str) -> String {
     let words = words
         .get(..words.floor_char_boundary(MESSAGE))
@@ -31,13 +31,14 @@ fn bmc_fault(words: &str) -> String {
 /// A consumer on a host that no `SIPCluster` holds or has released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnplacedUse {
-    /// Cluster API's name of its Cluster.
+    /// Name of the Cluster in Cluster API.
     pub(super) cluster: Box<str>,
     user: Box<str>,
 }
 
 impl UnplacedUse {
-    /// That its Cluster is the one of a `SIPCluster`, for people: it looks for hosts beyond those that it was given.
+    /// States, for people, that the Cluster is the one that a `SIPCluster` serves: its template selects hosts that the `SIPCluster` does not
+    /// hold.
     pub(super) fn fault(&self, served_for: &ObjectKey) -> String {
         format!(
             "it is used by {}, which SIPCluster {served_for} serves, and no SIPCluster holds it: select the labels of that SIPCluster in hostSelector",
@@ -46,7 +47,7 @@ impl UnplacedUse {
     }
 }
 
-/// Who uses a host that carries no whole set of SIP labels and was not released, if the host names their Cluster.
+/// The consumer of a host that does not have all three SIP labels and was never released, if a label names the consumer's Cluster.
 pub(super) fn unplaced_use(host: &Host) -> Option<UnplacedUse> {
     let label = |key: &str| host.labels().get(key).filter(|value| !value.is_empty());
     let consumer = host.consumer().filter(|_| host.placement_revision().is_none())?;
@@ -60,8 +61,8 @@ pub(super) fn unplaced_use(host: &Host) -> Option<UnplacedUse> {
     })
 }
 
-/// Since when a host is in error: when it was observed to fall into it. Absent for one that was in error when it was observed first:
-/// this process may just have started, and the scheduler knows better.
+/// Since when a host is in error: the time of the first report with the error. Absent if already the first report of this process had it: the
+/// scheduler has the time from earlier reports.
 pub(super) fn error_since(
     now: &wire::Host,
     before: Option<&wire::Host>,
@@ -78,7 +79,7 @@ pub(super) fn error_since(
     }
 }
 
-/// Who uses a host that its labels do not give to them: for people, and for the scheduler.
+/// States that the host's consumer is not of the Cluster for which its labels are, for people and the scheduler.
 fn foreign_use(host: &Host, cluster_api: Option<&str>) -> Option<String> {
     let consumer = host.consumer()?;
     let label = |key: &str| {
@@ -96,7 +97,7 @@ fn foreign_use(host: &Host, cluster_api: Option<&str>) -> Option<String> {
                 format!("it is used by {user}, and its labels give it to SIPCluster {namespace}/{name}, which serves {meant}")
             })
         }
-        // Whether one that never was SIP's is reported depends on the clusters that there are: [`unplaced_use`].
+        // [`unplaced_use`] reports a host that SIP has never placed, since that depends on the existing `SIPCluster`s.
         _ if host.placement_revision().is_some() => Some(format!(
             "it is used by {user}, and no SIPCluster holds it: it was released"
         )),

@@ -1,21 +1,21 @@
-//! That what there is has been listed once.
+//! A flag that a watch sets once its first list is complete.
 
 use std::sync::Arc;
 
 use tokio::sync::SetOnce;
 
-/// Set once a watch has listed everything that there is. Cheap to clone.
+/// Set once a watch has shown a complete list. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Listed(Arc<SetOnce<()>>);
 
 impl Listed {
-    /// The first list is complete. Saying it again changes nothing.
+    /// Sets the flag; no effect if it is set already.
     pub fn done(&self) {
         // Fails only when it is set already.
         let _ = self.0.set(());
     }
 
-    /// Waits for it.
+    /// Waits until the flag is set.
     pub async fn wait(&self) {
         self.0.wait().await;
     }

@@ -1,5 +1,5 @@
-//! How hosts and their addresses are stored: packed, since a site has ten thousand of them and few are asked for.
-//! As maps and strings of their own the agent of ten thousand hosts needs 74 MiB, and 44 like this.
+//! Hosts and their addresses in packed form: a site has ten thousand hosts, and few of them are read at a time. The agent of ten thousand hosts
+//! needs 44 MiB with them, and 74 MiB with maps and strings instead.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -60,8 +60,8 @@ impl PackedHost {
         Some((packed, host_report::report(&host)))
     }
 
-    /// Completes a report with the addresses in the Secrets that the host names, and with what could not be read. `refused`: the words by
-    /// which the API server refuses every write of it; `served`: which Clusters the `SIPCluster`s serve.
+    /// Completes a report with the addresses in the Secrets that the host names, and with faults. `refused`: the API server's message, where it
+    /// refuses every write of the host; `served`: the Clusters that the `SIPCluster`s serve.
     pub(super) fn complete(
         &self,
         report: &mut wire::Host,
@@ -104,7 +104,7 @@ impl PackedHost {
         self.report = report.encode_to_vec().into();
     }
 
-    /// What is reported of it.
+    /// Decodes the report on the host.
     pub(super) fn report(&self) -> wire::Host {
         // These bytes were encoded above: they can be read.
         wire::Host::decode(&*self.report).unwrap_or_default()
@@ -114,7 +114,7 @@ impl PackedHost {
     pub(super) fn observed(&self, networks: &BTreeMap<SecretName, PackedNetworkData>) -> ObservedHost {
         let report = self.report();
         let unremembered = self.secrets.unremembered();
-        // What a consumer brought with it is not the site's.
+        // While the host has a consumer, its networkData may be the consumer's, and not the site's own.
         let unremembered = unremembered.filter(|_| report.consumer.is_none());
         let unremembered =
             unremembered.filter(|secret| networks.get(secret).is_some_and(|data| !data.is_rendered));
@@ -137,7 +137,7 @@ impl PackedHost {
         }
     }
 
-    /// Cluster API's name of the Cluster that uses it though no `SIPCluster` holds it.
+    /// Name, in Cluster API, of the Cluster that uses the host though no `SIPCluster` holds it.
     pub(super) fn unplaced_cluster(&self) -> Option<&str> {
         self.unplaced_use.as_ref().map(|unplaced| &*unplaced.cluster)
     }

@@ -20,7 +20,8 @@ impl Served {
         self.sip_clusters.get(cluster)?.first()
     }
 
-    /// Takes in which Cluster a `SIPCluster` serves; `None` when it is gone. Returns the hosts of which [`Self::first`] changes.
+    /// Records which Cluster a `SIPCluster` serves; `None` when the `SIPCluster` is gone. Returns the hosts in use by a Cluster whose
+    /// [`Self::first`] has changed.
     pub(super) fn put(&mut self, sip_cluster: &ObjectKey, cluster: Option<&str>) -> BTreeSet<ObjectKey> {
         let before = match cluster {
             Some(cluster) => self
@@ -47,7 +48,7 @@ impl Served {
         changed
     }
 
-    /// Takes in which Cluster uses a host that no `SIPCluster` holds, and which one was known to.
+    /// Records which Cluster uses a host that no `SIPCluster` holds, in place of the one that was recorded before.
     pub(super) fn put_user(&mut self, host: &ObjectKey, before: Option<&str>, now: Option<&str>) {
         if before == now {
             return;

@@ -1,4 +1,4 @@
-//! The stream of reports: a snapshot, then deltas, for ever. A lost stream is opened again, with a new snapshot.
+//! The stream of reports: a snapshot, then deltas, without end. After a stream was lost, a new one begins with a new snapshot.
 
 use std::convert::Infallible;
 
@@ -20,11 +20,11 @@ use crate::answered::Answered;
 
 /// Hosts or clusters in one message.
 const CHUNK: usize = 500;
-/// Messages that may wait to be sent: the scheduler's pace is ours.
+/// Messages that may wait to be sent: when the scheduler is slow, reporting waits for it.
 const QUEUE: usize = 4;
 
-/// Reports the inventory, as the process that has won this election, once every watch in `listed` is complete. `gate` is ready while the scheduler has all of it;
-/// `complete` is called each time it has: clusters can be placed then.
+/// Reports the inventory, as the process that has won this election, once every watch in `listed` is complete. `gate` is ready while the
+/// scheduler has the whole inventory; each time that becomes true, `complete` is called, since clusters can be placed from then on.
 ///
 /// # Errors
 /// None: it goes on until it is dropped.
@@ -61,10 +61,10 @@ pub async fn report(
 
 /// One stream.
 struct Session<'a> {
-    /// By which this process may report.
+    /// The election that entitles this process to report.
     election: &'a Election,
     inventory: &'a Inventory,
-    /// What the scheduler must go on above.
+    /// Has the position above which the scheduler must continue.
     answered: &'a Answered,
     /// Number of the last message.
     sequence: u64,

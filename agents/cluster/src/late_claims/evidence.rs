@@ -1,20 +1,20 @@
-//! How the agent knows that a host was released.
+//! The observation from which the agent concludes that a host was released.
 
 use std::time::Instant;
 
 use kit::placement::Release;
 
-/// How an agent knows that a host was released.
+/// The observation from which the agent concludes that a host was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
     /// The API server has no such host.
     Gone,
-    /// The host was written, by a call that began at this time; it had no consumer.
+    /// The API server has accepted a write to the host, which had no consumer then.
     Written {
-        /// Before the call.
+        /// A time before the call began.
         before: Instant,
     },
-    /// The watch shows it.
+    /// The watch shows the host as released.
     Seen,
 }
 

@@ -1,8 +1,8 @@
-//! When a host that was released is really free of claims.
+//! When no late claim of Cluster API can take a released host any more, so that the agent may confirm the release to the scheduler.
 //!
-//! CAPM3 chooses a host and patches it later, without looking again: its patch may come after the host was unlabelled. Where
-//! the policy on consumers is in force the API server refuses that patch, and a release is confirmed at once. Without it a release is
-//! confirmed only after the host was seen without consumer for as long as a claim can be in flight.
+//! CAPM3 chooses a host and patches it later without reading it again: its patch may come after the agent has unlabelled the host. Where the
+//! policy on consumers is in force, the API server refuses that patch, and the agent confirms a release at once. Elsewhere the agent confirms it
+//! only after the host had no consumer for as long as a claim can be in flight.
 
 mod admission_policy;
 mod confirmation;

@@ -13,33 +13,33 @@ use super::evidence::{Evidence, Released};
 /// it watches about once a second.
 pub(super) const LOADED: Duration = Duration::from_secs(10);
 
-/// What is done with a release.
+/// What the agent does with a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is confirmed to the scheduler.
+    /// Confirm it to the scheduler.
     Confirm,
-    /// It is confirmed to the scheduler if the API server still shows the host as free.
+    /// Confirm it to the scheduler if the API server, read again, still shows the host as free.
     ReadAgain,
-    /// A claim may be in flight.
+    /// Wait: a claim may be in flight.
     Wait,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Its host is seen without consumer since then.
+    /// The host has had no consumer since this time; the release waits.
     Waits { since: Instant },
-    /// The same, and its time has come: its cluster was triggered for that, or the host is read again whenever the cluster is judged.
+    /// The wait is over: the cluster was triggered, or the host is read again each time the cluster is judged.
     Triggered { since: Instant },
-    /// It was confirmed; the scheduler may not have answered to it.
+    /// The agent has confirmed it; the scheduler may not have answered yet.
     Passed,
 }
 
-/// The releases that are not over, of every cluster.
+/// The releases that are not complete, by cluster.
 #[derive(Debug)]
 pub(super) struct Releases {
     in_flight: Duration,
     in_force_since: Option<Instant>,
-    /// Whether it was logged that the policy counts.
+    /// Whether a log line has announced that the policy is in effect.
     announced: bool,
     clusters: BTreeMap<ObjectKey, BTreeMap<Release, State>>,
 }
@@ -63,7 +63,7 @@ impl Releases {
         self.announced &= in_force;
     }
 
-    /// Whether the policy counts now, and did not when this was asked last.
+    /// Whether the policy is in effect now, and was not at the last call.
     pub(super) fn counts_now(&mut self, now: Instant) -> bool {
         let new = !self.announced && self.refuses_claims(now);
         self.announced |= new;
@@ -74,8 +74,8 @@ impl Releases {
         self.in_force_since.is_some_and(|since| since + LOADED <= at)
     }
 
-    /// Judges all releases of a cluster. One that is not among them any more is forgotten: its host has a consumer, its labels
-    /// again, or is free.
+    /// Judges all releases of a cluster, and forgets those that are not among `released` any more: their hosts have a consumer, have their labels
+    /// again, or are free.
     pub(super) fn judge(
         &mut self,
         cluster: &ObjectKey,

@@ -1,4 +1,4 @@
-//! What helps where a host is in use, for people: it depends on why the host leaves, and on who uses it.
+//! Advice for people on a host that is in use: what they can do depends on why the host leaves, and on who uses it.
 
 use kit::placement::Member;
 
@@ -12,12 +12,12 @@ const SURPLUS: &str = "surplus";
 const FAILED: &str = "failed";
 const GONE: &str = "gone";
 
-/// Whether a member leaves because its role has too many: only then its Machine is to go without another one in its place.
+/// Whether a member leaves because its role has too many hosts. Only then its Machine has to go without a replacement.
 pub(super) fn is_surplus(member: &Member) -> bool {
     member.release_reason() == Some(SURPLUS)
 }
 
-/// What to do with the Machine on the host of a member that leaves, to follow what the message says; empty where there is none.
+/// What to do with the Machine on the host of a member that leaves, as the end of a message; empty where there is nothing to do.
 pub(super) fn advice(holding: &Holding, member: &Member) -> String {
     let machine = holding.machines.get(member.host().uid());
     by_machine(member, machine, holding.is_followed(member))
@@ -54,7 +54,7 @@ fn by_machine(member: &Member, machine: Option<&MachineLookup>, follows: bool) -
     format!("; {words}")
 }
 
-/// What became of a host that is gone and what to do with its Machine, to follow what the message says; empty where neither is known.
+/// Why a host is gone and what to do with its Machine, as the end of a message; empty where neither is known.
 pub(super) fn of_gone_host(machine: Option<&MachineLookup>) -> String {
     match machine {
         Some(MachineLookup::Found(machine)) => {
@@ -73,7 +73,7 @@ pub(super) fn of_gone_host(machine: Option<&MachineLookup>) -> String {
     }
 }
 
-/// What to do where a consumer of another Cluster uses a member's host, to follow what the message says.
+/// What to do where a consumer of another Cluster uses a member's host, as the end of a message.
 pub(super) fn foreign_consumer() -> String {
     format!(
         ": delete the Machine that uses it, or name its Cluster in annotation {} of the SIPCluster",

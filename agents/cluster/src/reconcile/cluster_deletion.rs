@@ -1,5 +1,5 @@
-//! The plan for a `SIPCluster` that is being deleted: hosts are released as they are in every other case, then each agent deletes
-//! its own children, then the finalizer goes.
+//! Plans for a `SIPCluster` that is being deleted: the agent releases its hosts as in any other case, then each agent deletes its own children,
+//! then the cluster agent removes the finalizer.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
     status_draft::{self, Draft, Progress},
 };
 
-/// When pods that may still route to hosts are looked for again, where no agent reports them.
+/// Pause after which the agent lists again the pods that may route to hosts, where no agent reports them.
 const LIST_AGAIN: Duration = Duration::from_secs(5);
 
 /// Plans a pass over a cluster that releases its hosts.
@@ -36,7 +36,7 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
     let is_held = status::holds(object, placement);
     Plan {
         cluster_api: holding.cluster_api.clone(),
-        // Every Node of the tenant's cluster goes: there is nowhere to evict pods to.
+        // Every Node of the tenant's cluster goes, so pods have no Node to move to.
         nodes: NodesAction::Forget,
         watched: Some(members::hosts(&members)),
         hosts: is_held.then(|| members::host_actions(holding, &members)),
@@ -63,10 +63,10 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
     }
 }
 
-/// What waits for load balancers, before the words on a member whose host is in the cluster as it is now.
+/// Prefix of a message that concerns an earlier incarnation or address of a host that the cluster still holds.
 const FORMER: &str = "its former address ";
 
-/// What the host of a member waits for, for people.
+/// What the release of a member's host waits for, for people; `None` if nothing holds it up.
 fn waits(
     object: &api::SIPCluster,
     evidence: &Evidence,

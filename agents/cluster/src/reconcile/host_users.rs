@@ -228,7 +228,7 @@ async fn of_metal3_machine(
         namespace,
         name: &owner.name,
     };
-    // Another one of its name is not the owner: that is gone.
+    // An object with the owner's name and another uid is not the owner, which is gone.
     let found = machine.find(client).await?;
     let found = found.filter(|found| found.metadata.uid().as_ref() == Some(&owner.uid));
     if found

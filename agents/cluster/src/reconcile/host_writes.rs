@@ -1,4 +1,4 @@
-//! What is done to the host of a member, and under which condition: the whole list is in this file.
+//! Every action on the host of a member, and its condition: the whole list is in this file.
 //!
 //! Labels are the last step of a placement and the first of a release. Each write is one merge patch to exactly the host that was
 //! observed: the API server answers 409 when its uid or resourceVersion is another. So what the table in [`Verb::condition`]
@@ -44,42 +44,42 @@ pub(super) enum Labels {
     Foreign,
 }
 
-/// What an action asks of the host's consumer.
+/// What an action requires of the host's consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConsumerRule {
-    /// There is none.
+    /// The host has no consumer.
     Unused,
-    /// There is none, unless the host has no label either.
+    /// The host has no consumer, or none of the three labels.
     UnusedIfLabelled,
-    /// There is none, or it is not of another Cluster.
+    /// The host has no consumer, or one that does not belong to another Cluster.
     NotForeign,
-    /// There is one, of the Cluster that the host is for.
+    /// The host has a consumer of the Cluster that the `SIPCluster` serves.
     Own,
-    /// There is none, or it is not known to be of the Cluster that the host is for.
+    /// The host has no consumer, or one that is not known to belong to the Cluster that the `SIPCluster` serves.
     NotOwn,
-    /// Whatever there is.
+    /// No requirement.
     Any,
 }
 
-/// What an action asks of the revision that the last release has written to the host.
+/// What an action requires of the revision that the last release has written to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkRule {
     /// It is of an earlier release than the member's claim.
     BeforeMember,
     /// It is the member's release, or a later one.
     OfMember,
-    /// Whatever it is.
+    /// No requirement.
     Any,
 }
 
-/// What an action asks of the cluster's load balancers.
+/// What an action requires of the cluster's load balancers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoadBalancerRule {
     /// Each has applied the member.
     Applied,
     /// None routes to the member.
     Drained,
-    /// Nothing.
+    /// No requirement.
     Any,
 }
 
@@ -102,9 +102,9 @@ pub(super) struct Condition {
 }
 
 impl Verb {
-    /// What must hold of a host that exists. Besides, its uid is the member's and its resourceVersion the observed one.
-    /// [`Verb::ConfirmGone`] asks the opposite: that there is no host with the member's uid. The machine of such a host may have
-    /// another one already, so its load balancers matter as they do for any release.
+    /// What must hold of a host that exists, besides that its uid is the member's and its resourceVersion the observed one. [`Verb::ConfirmGone`]
+    /// requires instead that no host has the member's uid. The machine of such a host may have a new `BareMetalHost` already, so its load
+    /// balancers have to be drained as for any release.
     #[rustfmt::skip]
     pub(super) const fn condition(self) -> Condition {
         use Labels::{None, Own, Partial};
@@ -130,14 +130,14 @@ impl Verb {
     }
 }
 
-/// What is observed of a member's host, as conditions ask for it.
+/// What is observed of a member's host, as far as conditions depend on it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
     pub(super) cluster: &'a ClusterId,
     pub(super) member: &'a Member,
     pub(super) host: &'a ObservedHost,
     pub(super) served: &'a ServedCluster,
-    /// Of a member that joins: each load balancer has applied it. Of one that leaves: none routes to it.
+    /// For a member that joins: each load balancer has applied it. For one that leaves: no load balancer routes to it.
     pub(super) load_balancers_ready: bool,
 }
 
@@ -172,7 +172,7 @@ impl Facts<'_> {
     }
 }
 
-/// What of a condition does not hold.
+/// The part of a condition that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
     Labels,
@@ -311,11 +311,11 @@ fn change(verb: Verb, facts: &Facts<'_>) -> Value {
             if let Some(annotation) = facts.served.annotation_change(facts.host) {
                 change["annotations"][annotations::CLUSTER_API_CLUSTER] = annotation;
             }
-            // A Machine on the host may replace networkData by its own, and leave it naming a Secret that is deleted.
+            // A Machine on the host may replace its networkData, which then names a Secret that is deleted with the Machine.
             if let Some(secret) = facts.host.unremembered_secret() {
                 change["annotations"][annotations::NETWORK_DATA] = secret.into();
             }
-            // Kept for Machines of a cluster that had it before: those of this one would never find it.
+            // CAPM3 keeps the host for Machines of a cluster that held it before, and would not choose it for Machines of this one.
             if facts.member.state() == api::MemberState::Claimed {
                 change["labels"][labels::NODE_REUSE] = Value::Null;
             }

@@ -1,5 +1,5 @@
-//! What the host of a member needs, by what is observed of it: labels while it joins or is bound, its release when it leaves, or what that
-//! waits for.
+//! What the host of a member needs, by what is observed of it: labels while the member joins or is bound, a release when it leaves, or nothing
+//! yet, and what it waits for.
 
 use api::{ClusterApiCluster, MemberState};
 use kit::placement::{ClusterId, Member};
@@ -12,7 +12,7 @@ use crate::inventory::{ObservedHost, SipLabels};
 
 /// The message about a member without its host.
 pub(super) const GONE: &str = "its BareMetalHost is gone";
-/// What is said of a host that leaves and cannot be written.
+/// The message about a host that leaves and that the agent cannot write.
 pub(super) const UNWRITABLE: &str = "it cannot be released, since the API server refuses every write of it";
 
 /// What a member's host needs.
@@ -97,7 +97,7 @@ pub fn assess(
 
 fn join(verb: Verb, facts: &Facts<'_>) -> Assessment {
     match (facts.labels(), facts.user()) {
-        // The policy on consumers must know first; the next pass assesses whose the consumer is.
+        // The policy on consumers reads this annotation, so it is written first; the next pass assesses the consumer.
         (Labels::Own, _) if facts.served.annotation_change(facts.host).is_some() => {
             attempt(Verb::Adopt, facts)
         }
@@ -111,7 +111,7 @@ fn join(verb: Verb, facts: &Facts<'_>) -> Assessment {
 
 fn leave(facts: &Facts<'_>) -> Assessment {
     match (facts.labels(), facts.user()) {
-        // A claim was in flight when the host was unlabelled: it is the cluster's again, until its Machine is gone.
+        // A claim was in flight when the agent unlabelled the host: the cluster keeps the host until its Machine is gone.
         (Labels::None, User::Own) if facts.is_marked() => attempt(Verb::RelabelClaimed, facts),
         (Labels::None, _) if facts.is_marked() => attempt(Verb::Confirm, facts),
         (Labels::None, _) if facts.host.is_write_refused() => Assessment::Unwritable,
@@ -134,14 +134,14 @@ fn attempt(verb: Verb, facts: &Facts<'_>) -> Assessment {
             "it has labels of another cluster or role: {}; correct or remove them",
             describe_labels(host.sip_labels())
         )),
-        // The claim is older than what the host shows: this process was paused, and another has released the host.
+        // The claim is older than the release on the host: this process was paused, and another replica has released the host.
         Err(Violation::Mark) => Assessment::Blocked(format!(
             "it has the release revision {} (annotation sip.airshipit.org/placement-revision), which is newer than this claim ({}); the agent waits \
              until it observes the scheduler's next decision",
             host.release_mark(),
             member.revision()
         )),
-        // Its Machine is not asked to go: it is another cluster's.
+        // The message does not ask to delete the Machine, since it is another cluster's.
         Err(Violation::Consumer) if facts.user() == User::Foreign && verb != Verb::Label => {
             Assessment::ForeignConsumer(served.foreign_consumer(host))
         }

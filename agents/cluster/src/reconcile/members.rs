@@ -19,12 +19,12 @@ pub(super) struct Assessed<'a> {
     pub(super) is_former: bool,
 }
 
-/// Which of several members of one name the status shows, since the API server knows members by namespace and name: the highest.
+/// Orders the members of one name: the status shows the highest, since the API server identifies hosts by namespace and name.
 pub(super) fn rank(member: &Member) -> (bool, u64) {
     (!member.is_releasing(), member.revision())
 }
 
-/// Whether a member is what the host of another one was before: the host of the name was made again, or has another address since.
+/// Whether another member of the same host name ranks higher: this one is an earlier incarnation of the host, or has an earlier address of it.
 fn is_former(member: &Member, among: &[Member]) -> bool {
     let mut of_name = among
         .iter()
@@ -32,9 +32,9 @@ fn is_former(member: &Member, among: &[Member]) -> bool {
     of_name.any(|other| rank(other) > rank(member))
 }
 
-/// Whether the cluster has a claim of the same host under another uid, with every address that the member has. No load balancer is asked
-/// about the member then: the machine stays the cluster's, whatever routes to it. An address that the successor does not have may be
-/// that of another host by now.
+/// Whether the cluster has claimed the same host under another uid, with every address that the member has. The release of the member then waits
+/// for no load balancer: the machine stays the cluster's, whatever routes to it. An address that the successor lacks may be another host's by
+/// now.
 #[must_use]
 pub fn is_succeeded(member: &Member, among: &[Member]) -> bool {
     let same_host = |other: &&Member| other.host().key() == member.host().key();
@@ -68,7 +68,7 @@ pub(super) fn assess_all(
         .collect()
 }
 
-/// The actions that are due, but for those on hosts that were written and not observed since.
+/// The actions that are due, except writes to hosts that this process has written and not observed since.
 pub(super) fn host_actions(holding: &Holding, members: &[Assessed<'_>]) -> Vec<HostAction> {
     let due = members.iter().filter_map(|member| member.assessment.action());
     due.filter(|action| action.verb() == Verb::Confirm || !holding.pending.contains(action.host().key()))
@@ -76,7 +76,7 @@ pub(super) fn host_actions(holding: &Holding, members: &[Assessed<'_>]) -> Vec<H
         .collect()
 }
 
-/// Whether a host is to be written, or was and is not observed since: its watch brings about the next pass.
+/// Whether a write to a host is due, or one is not observed yet. Both trigger another pass, by the watch of hosts.
 pub(super) fn writes_hosts(members: &[Assessed<'_>]) -> bool {
     members
         .iter()

@@ -67,7 +67,7 @@ pub use write_probe::run as probe_refused_hosts;
 
 use self::observation::State;
 
-/// Reconciles one cluster, as it is by then in the store, when it is its turn.
+/// Reconciles one cluster once [`kit::shares::Shares`] admits the pass, as the store has the cluster by then.
 ///
 /// # Errors
 /// What ended the pass early.
@@ -91,7 +91,7 @@ async fn pass(object: &SIPCluster, context: &Context) -> Result<Option<Duration>
     let outcomes = act::act(Some(object), &plan, context).await;
     let requeue = report::report(object, plan, outcomes, context).await?;
     match observation.state {
-        // Nothing tells when there is room: the controller pauses as after any other call that failed.
+        // No event tells when the site has room again, so the pass counts as failed, and the controller requeues it with backoff.
         State::SiteFull(status) => Err(Error::Scheduler(status)),
         State::Invalid(_)
         | State::WithoutFinalizer

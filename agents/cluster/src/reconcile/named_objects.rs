@@ -1,7 +1,7 @@
-//! Reads objects of Cluster API and of metal3 by the names that other objects have for them.
+//! Reads objects of Cluster API and of metal3 by the references that other objects hold.
 //!
-//! Tenants write some of these names, as in a `HostClaim`: what no API server would take as the name of an object or of a version is never
-//! written into a path.
+//! Tenants write some of these references, for example in a `HostClaim`. A text that no API server accepts as the name of an object or of a
+//! version never becomes part of a path.
 
 use kit::apply;
 use kube::{
@@ -20,13 +20,13 @@ const LONGEST: usize = 253;
 pub(super) struct Named<'a> {
     pub(super) group: &'a str,
     pub(super) kind: &'a str,
-    /// The version by which it is named, if it is: it may be one that the API server does not have any more.
+    /// The version in the reference, if it has one. The API server may not serve that version any more.
     pub(super) version: Option<&'a str>,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
 }
 
-/// The metadata of an object, and by what it is written.
+/// The metadata of an object, with the version and the client for writing it.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) version: String,
@@ -61,7 +61,7 @@ impl<'a> Named<'a> {
         Ok(None)
     }
 
-    /// Finds the whole object, by the version that is named.
+    /// Finds the whole object by the version in the reference; `None` without such a version or object.
     ///
     /// # Errors
     /// What the API server answers.
@@ -73,7 +73,7 @@ impl<'a> Named<'a> {
         self.api(client, version).get_opt(self.name).await
     }
 
-    /// The one that is named first.
+    /// The versions to try: the one in the reference first.
     fn versions(self) -> impl Iterator<Item = &'a str> {
         let named = self.version.filter(|version| is_name(version));
         let others = VERSIONS
@@ -88,11 +88,11 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Why an object cannot be read or written, for people: the API server's words, which name the namespace, and what grants the rights where they
-/// are missing.
+/// Why an object cannot be read or written, for people: the API server's message, which names the namespace, and, where rights are missing, what
+/// grants them.
 pub(super) fn refusal(error: &kube::Error) -> String {
     let words = apply::reason(error);
-    // Of these refusals, unlike those of policies, the API server says who cannot do what.
+    // The API server's refusal for lack of rights, unlike that of a policy, states who cannot do what.
     let lacks_rights = apply::code(error) == Some(403) && words.contains("\" cannot ");
     if !lacks_rights {
         return words;

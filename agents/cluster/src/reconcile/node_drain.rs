@@ -1,7 +1,7 @@
-//! When a host that leaves waits for its Node in the tenant's cluster, and what is done to that Node. Pure.
+//! Whether the release of a host waits for its Node in the tenant's cluster, and what is done to that Node. Pure.
 //!
-//! A host is never released by time: the time only ends the wait for the Node. What else a release waits for is decided as it is without
-//! one, and a host that may not be released yet stays, with or without its Node.
+//! No timeout releases a host: it only ends the wait for the Node. Every other condition of a release applies as it does without a Node, and a
+//! host that may not be released stays, whether or not its Node is drained.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -30,14 +30,14 @@ use crate::{
 /// Groups of the kinds by which Cluster API uses a host: a `HostClaim` may lead to a Machine.
 const CLUSTER_API: [&str; 2] = ["infrastructure.cluster.x-k8s.io", "metal3.io"];
 
-/// What of a pass concerns Nodes.
+/// The plan of a pass for Nodes.
 #[derive(Debug)]
 pub(super) struct Draining {
-    /// What is wanted of them; `None` where the spec names no kubeconfig, or no Node could be a member's.
+    /// The Nodes to poll, and what to do to them; `None` where the spec names no kubeconfig, or no member can have a Node.
     pub(super) wanted: Option<Wanted>,
-    /// When a wait is over.
+    /// When the first wait ends.
     pub(super) requeue: Option<Duration>,
-    /// Hosts that go without their Node drained and deleted, if they are released now.
+    /// Hosts whose Node is not drained and deleted when they are released now, each with the Event that states it.
     pub(super) left: Vec<(HostId, Event)>,
 }
 
@@ -51,7 +51,7 @@ struct Leaving<'a> {
     /// For how long it has been leaving; `None` where that is not known.
     waited: Option<Duration>,
     drain_for: Duration,
-    /// For how long it still waits for the deletion of its Node, once that is wanted.
+    /// How long the host still waits for the deletion of its Node, once the agent wants to delete it.
     deletion: Duration,
 }
 
@@ -64,15 +64,15 @@ struct Judged {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wait {
-    /// For nothing of its Node.
+    /// The host does not wait for its Node.
     No,
-    /// Until this, which is for people; at most for so long.
+    /// The host waits for this (for people), at most for this long.
     For(String, Duration),
-    /// No more, though its Node is still there; why, for people.
+    /// The host waits no longer, though its Node still exists; why, for people.
     Over(String),
 }
 
-/// Decides for every member, and has those wait whose Node is not drained or deleted yet.
+/// Plans the Node of every member, and makes hosts wait whose Node is not drained or deleted yet.
 pub(super) fn plan(
     object: &SIPCluster,
     cluster: &Cluster,
@@ -90,7 +90,7 @@ pub(super) fn plan(
     let among = holding.placement.members();
     let (mut wanted, mut waits, mut left) = (Vec::new(), Vec::new(), Vec::new());
     for assessed in members.iter_mut() {
-        // The host itself stays in the cluster.
+        // The cluster still holds the host, by a newer member.
         if assessed.is_former || is_succeeded(assessed.member, among) {
             continue;
         }
@@ -130,7 +130,7 @@ pub(super) fn plan(
         .as_ref()
         .and_then(|status| status.tenant_nodes.clone());
     Draining {
-        // Of a cluster without members no Node means anything.
+        // Without members no Node is a member's.
         wanted: (!wanted.is_empty()).then(|| Wanted {
             object: object.object_ref(&()),
             user: User::from_spec(cluster),
@@ -143,7 +143,7 @@ pub(super) fn plan(
     }
 }
 
-/// The status of a cluster of which polls have shown this; `None`: nothing is wanted of its Nodes.
+/// `status.tenantNodes` by the report of the polls; `None` if the cluster has no Nodes to poll.
 pub(super) fn tenant_nodes(
     object: &SIPCluster,
     wanted: Option<&Wanted>,
@@ -151,7 +151,7 @@ pub(super) fn tenant_nodes(
 ) -> Option<api::TenantNodes> {
     wanted?;
     if !report.is_polled {
-        // This process knows nothing yet.
+        // No poll of this process has ended yet: the status stays.
         return object
             .status
             .as_ref()
@@ -196,7 +196,7 @@ fn judge(leaving: Leaving<'_>) -> Judged {
         action,
         wait: Wait::No,
     };
-    // What was never labelled has no Node.
+    // A host that never had labels never had a Node.
     let was_never_given = host.is_some_and(|host| *host.sip_labels() == SipLabels::default());
     let (false, Some(waited)) = (
         drain_for.is_zero() || is_of_cluster_api(host) || was_never_given,
@@ -205,7 +205,7 @@ fn judge(leaving: Leaving<'_>) -> Judged {
         return go(Action::Leave);
     };
     match assessment {
-        // Its consumer or a pod of a load balancer is awaited, too.
+        // The release waits for its consumer or for a pod of a load balancer, too; the Node is drained meanwhile.
         Assessment::InUse(_) | Assessment::StillRouted => return go(Action::Drain),
         Assessment::Due(action) if matches!(action.verb(), Verb::Unlabel | Verb::ConfirmGone) => {}
         Assessment::Settled
@@ -235,7 +235,7 @@ fn judge(leaving: Leaving<'_>) -> Judged {
     let is_over = waited >= drain_for;
     let seconds = drain_for.as_secs();
     match (drain_of_node, problem) {
-        // Of a problem that nobody but a person changes, the status has the words.
+        // The host does not wait for a problem that only a person can end; the status states it.
         (Some(Drain::NoNode | Drain::ClusterApi), _) | (None, Some(Problem { passes: false, .. })) => {
             go(Action::Drain)
         }
@@ -261,7 +261,7 @@ fn judge(leaving: Leaving<'_>) -> Judged {
             delete(format!("its Node cannot be deleted now: {message}"))
         }
         (None, Some(Problem { message, .. })) => drain(format!("its Node cannot be drained now: {message}")),
-        // No poll has come to it since this process began.
+        // No poll of this process has reached the Node.
         (None, None) if is_over => delete("its Node is to be deleted".to_owned()),
         (None, None) => drain("its Node is to be drained".to_owned()),
     }

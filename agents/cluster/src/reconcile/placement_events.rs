@@ -1,5 +1,5 @@
-//! Events for what a person would want to know of a placement: they are published when it has been written to the status, and before
-//! anything is done to the hosts.
+//! Events about changes of a placement that a person may want to know. The agent publishes them once the status holds the placement, before it
+//! acts on the hosts.
 
 use api::{MemberState, SIPCluster, conditions};
 use kit::{
@@ -54,7 +54,7 @@ fn about_all(placement: &Placement, scheduled: Option<&str>) -> Option<Event> {
     }
 }
 
-/// Members that fail, are to be moved, come in the place of others, or go: one Event for all of a kind.
+/// Members that have failed, are to be moved, replace others, or leave: one Event for each of these kinds.
 fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
     let before = status::held(object);
     let (mut failed, mut moves) = (Vec::new(), Vec::new());
@@ -63,7 +63,7 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
         let (host, role) = (member.host(), member.role());
         let known = before.and_then(|before| before.members.iter().find(|known| known.uid == host.uid()));
         let since = known.and_then(|known| known.failed_since.as_ref());
-        // A member to be moved that fails has another time since then.
+        // A member that fails after a move was requested gets another time.
         if let Some(at) = member.failed_since()
             && since.is_none_or(|since| since.0 != at)
         {
@@ -125,7 +125,7 @@ fn cause(member: &Member, host: Option<&ObservedHost>, machine: Option<&MachineL
         }
         Some(host) => match host.error() {
             Some(error) => format!("it has been in error for too long: {error}"),
-            // A scheduler of an earlier version does not say that it is a request.
+            // A scheduler of an earlier version does not state that a replacement was requested.
             None if host.is_to_be_replaced() => return Cause::Request,
             None => "it has recovered since".to_owned(),
         },

@@ -14,7 +14,7 @@ pub(super) struct Plan {
     pub(super) cluster: ClusterId,
     /// The Cluster API cluster that the `SIPCluster` names by its annotation.
     pub(super) cluster_api: Option<ClusterApiCluster>,
-    /// Hosts whose changes make the cluster be reconciled; `None` leaves them.
+    /// Hosts whose changes trigger passes over the cluster; `None` leaves these hosts as they were.
     pub(super) watched: Option<BTreeSet<ObjectKey>>,
     pub(super) nodes: NodesAction,
     pub(super) finalizer: Option<FinalizerAction>,
@@ -22,9 +22,9 @@ pub(super) struct Plan {
     /// `None` while the status does not hold the placement: nothing acts on a claim before it does.
     pub(super) hosts: Option<Vec<HostAction>>,
     pub(super) scales: Vec<Scale>,
-    /// Whether replicas wait for Machines to be marked, which no watch tells.
+    /// Whether replicas wait until Machines are marked. No watch shows that.
     pub(super) follows_machines: bool,
-    /// Hosts are about to change, and the pass that their watch brings about writes the status.
+    /// The pass is about to write hosts. The watch of these triggers the next pass, which writes the status.
     pub(super) status_follows: bool,
     pub(super) status: Option<Draft>,
     /// Published in any case.

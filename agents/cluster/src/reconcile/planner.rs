@@ -74,8 +74,8 @@ fn known_nodes(object: &SIPCluster) -> Option<TenantNodes> {
     object.status.as_ref()?.tenant_nodes.clone()
 }
 
-/// The message with which a full site refused this generation before. The scheduler's has counts, which change with every cluster of the
-/// site: the status would be written again and again.
+/// The message in the status, if a full site has refused this generation before. The message of each new refusal has counts that change with
+/// every cluster of the site, so taking it would write the status again and again.
 fn refused_before(object: &SIPCluster) -> Option<&str> {
     let scheduled = find(&object.status.as_ref()?.conditions, conditions::SCHEDULED)?;
     let is_same = scheduled.reason == Reason::SiteFull.as_str()

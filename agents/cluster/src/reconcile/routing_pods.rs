@@ -15,17 +15,17 @@ use kit::{
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
-/// What may still route to hosts of a cluster, for people; `None` when the API server has nothing that may.
+/// The first object by which a pod may still route to hosts of a cluster, for people; `None` when the API server has none.
 ///
-/// The lists are made for this question: a watch may be behind, and one that is not complete would seem empty. They come page by page:
-/// tenants write such objects too.
+/// The API server is asked anew each time: a watch may be behind, and one whose first list is not complete would seem empty. The lists are read
+/// page by page, since tenants write such objects, too.
 ///
 /// # Errors
 /// What the API server answers: what exists is not known then.
 pub(super) async fn find(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
     let ObjectKey { namespace, name } = cluster;
     let all = || ListParams::default().labels(&selector());
-    // In this order: what is gone by then makes nothing that the next list could not have.
+    // In this order: an object that is deleted by the time of a list has created nothing that the next list could miss.
     let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
     let deployments = pages::metadata(deployments, all());
     let found = first(deployments, |deployment| belongs_to(deployment, name)).await?;
@@ -42,7 +42,7 @@ pub(super) async fn find(client: &Client, cluster: &ObjectKey) -> kube::Result<O
     Ok(found.map(|pod| format!("pod {namespace}/{pod}")))
 }
 
-/// The name of the first one that is meant.
+/// The name of the first listed object that `is_meant` selects.
 async fn first<K: ResourceExt>(
     listed: impl Stream<Item = kube::Result<K>>,
     is_meant: impl Fn(&K) -> bool,

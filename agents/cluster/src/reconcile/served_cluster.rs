@@ -1,4 +1,4 @@
-//! Which Cluster API cluster the hosts of a `SIPCluster` are for, and who uses a host by that.
+//! The Cluster API cluster that the hosts of a `SIPCluster` serve, and whether the consumer of a host belongs to it.
 //!
 //! Where the policy on consumers is in force, a consumer of another Cluster can only be an older one or that of an exempt user.
 
@@ -13,7 +13,7 @@ use crate::inventory::ObservedHost;
 pub(super) struct ServedCluster {
     tenant: String,
     cluster: ClusterApiCluster,
-    /// Value of the host's annotation; none where the name of the `SIPCluster` is its name.
+    /// Value of the host's annotation; `None` where the Cluster has the name of the `SIPCluster`.
     annotation: Option<String>,
 }
 
@@ -63,7 +63,8 @@ impl ServedCluster {
         }
     }
 
-    /// That a host is used by a consumer of another Cluster; for people. What helps depends on whether the `SIPCluster` is to keep it.
+    /// States that a consumer of another Cluster uses a host, for people. The caller adds what helps, which depends on whether the cluster keeps
+    /// the host.
     pub(super) fn foreign_consumer(&self, host: &ObservedHost) -> String {
         let consumer = host.consumer().cloned().unwrap_or_default();
         format!(

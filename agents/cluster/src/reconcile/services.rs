@@ -1,4 +1,4 @@
-//! What the other agents report of a cluster's services, and what that gates.
+//! What the other agents report of a cluster's services, and what waits for it.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -27,7 +27,7 @@ pub(super) enum Readiness {
     Failing(String),
 }
 
-/// The sections that the spec has, in two groups: those that gate, and those that no agent of the site serves.
+/// The sections that the spec has, in two groups: those whose conditions count for readiness, and those that no agent of the site serves.
 #[must_use]
 pub(super) fn sections(cluster: &Cluster, not_installed: &BTreeSet<Section>) -> (Vec<Section>, Vec<Section>) {
     let balancers =
@@ -54,8 +54,8 @@ pub(super) fn condition_type(section: Section) -> ConditionType {
     }
 }
 
-/// Whether load balancers are no reason to leave a member's host as it is: of one that joins, every load balancer that the spec
-/// asks for has applied it; of one that leaves, no pod of any load balancer that exists routes to it.
+/// Whether a member's host need not wait for load balancers. A host that joins waits until every load balancer in the spec has applied it; one
+/// that leaves, until no pod of any existing load balancer routes to it.
 #[must_use]
 pub(super) fn served(
     cluster: &Cluster,
@@ -80,8 +80,8 @@ pub(super) fn lacks_rights(object: &SIPCluster, section: Section) -> bool {
     own.any(|condition| condition.reason == conditions::NAMESPACE_NOT_GRANTED)
 }
 
-/// Whether no pod of any load balancer routes to a member that is released. The load-balancer agent reports that of whatever
-/// exists, of clusters too whose spec names no load balancer.
+/// Whether no pod of any load balancer routes to a member that is released. The load-balancer agent reports that for all load balancers that
+/// exist, also of clusters whose spec names none.
 #[must_use]
 pub(super) fn drained(
     not_installed: &BTreeSet<Section>,
@@ -99,7 +99,7 @@ pub fn is_drained(reported: Option<Drained>, epoch: u64, released: u64) -> bool 
     reported.is_some_and(|drained| drained.epoch == epoch && drained.revision >= released)
 }
 
-/// Who a member that is released waits for and since when, for people. `is_former`: the status does not show it.
+/// Which report the release of a member waits for, and since when, for people. `is_former`: whether the status does not show the member.
 pub(super) fn describe_drain(object: &SIPCluster, member: &Member, is_former: bool) -> String {
     let status = object.status.as_ref();
     let held = status.and_then(|status| status.placement.as_ref());
@@ -143,8 +143,8 @@ fn joined(
         .as_ref()
         .map(|status| &*status.applied)
         .unwrap_or_default();
-    // Which name each entry has the load-balancer agent decides by what exists. Of a generation it names no other load balancer
-    // than those that its spec asks for.
+    // The load-balancer agent chooses the names of entries by what exists, so only their number can be compared. For one generation it reports no
+    // other load balancers than those in the spec.
     let have = |kind: &str| {
         let of_kind = applied.iter().filter(|applied| applied.service.starts_with(kind));
         let current = |applied: &&api::Applied| {
@@ -158,8 +158,8 @@ fn joined(
         && have("loadbalancer-worker-") >= cluster.load_balancers_worker().len()
 }
 
-/// Whether the services are ready for this generation. `since`: when the agents could have begun; an agent that has not
-/// answered for long is named.
+/// Whether the services are ready for this generation. `since`: when the agents could have begun; the result names an agent that has not answered
+/// within [`ANSWER_WITHIN`].
 #[must_use]
 pub(super) fn readiness(
     object: &SIPCluster,
@@ -207,8 +207,7 @@ fn overdue(since: Option<&Time>, now: Timestamp) -> bool {
     since.is_some_and(|since| waited(since, now) >= ANSWER_WITHIN)
 }
 
-/// For how long something is waited for. The time that it began at may be another machine's, and clocks are set: what is
-/// still to come has not been waited for.
+/// Time since this time; zero for a time in the future, which the clock of another machine, or of this one before it was set back, has written.
 pub(super) fn waited(since: &Time, now: Timestamp) -> Duration {
     now.duration_since(since.0).try_into().unwrap_or_default()
 }

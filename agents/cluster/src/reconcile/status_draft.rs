@@ -1,4 +1,4 @@
-//! The status that a pass plans, before it is known what has come of the pass.
+//! The status that a pass plans, which the outcome of the pass completes.
 
 use api::{
     Placement,
@@ -15,11 +15,11 @@ use super::{
 /// The status that a pass plans.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Draft {
-    /// Nothing that the pass does changes it.
+    /// The outcome does not change it.
     Fixed(OwnStatus),
-    /// Of a cluster that stays: it names hosts that cannot be written, and Machines that could not be restored.
+    /// For a cluster that stays: the outcome adds hosts that cannot be written and Machines that could not be restored.
     Declared(OwnStatus),
-    /// Of a cluster that is being deleted.
+    /// For a cluster that is being deleted.
     Deleting(Progress),
 }
 
@@ -31,12 +31,12 @@ pub(super) struct Progress {
     pub(super) members: usize,
     /// Hosts that wait, and what for; for people.
     pub(super) waits: Vec<String>,
-    /// Whether something is in the way that does not pass by itself.
+    /// Whether a release waits for something that only a person can change.
     pub(super) blocked: bool,
 }
 
 impl Draft {
-    /// The status, by what has come of the pass.
+    /// Completes the status by the outcome of the pass.
     pub(super) fn finish(self, outcomes: &Outcomes) -> OwnStatus {
         match self {
             Self::Fixed(status) => status,

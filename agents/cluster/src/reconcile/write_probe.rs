@@ -1,5 +1,5 @@
-//! Hosts of which the API server refuses every write: the webhook of the baremetal-operator refuses those that are not valid, whatever is
-//! written. Such a host can be neither labelled nor released, so the scheduler gives its place to another one.
+//! Hosts of which the API server refuses every write: the webhook of the baremetal-operator refuses hosts that are not valid, whatever the write.
+//! The agent can neither label nor release such a host, so the scheduler replaces it by another.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -14,23 +14,23 @@ use serde_json::json;
 use super::context::MANAGER;
 use crate::{inventory::Inventory, triggers::Triggers};
 
-/// How often hosts are tried again. One that changes is tried at once.
+/// Pause after which refused hosts are tried again. One that changes is tried at once.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Least pause between two rounds: a host that changes all the time is not tried all the time.
+/// Least pause between two rounds, so that a host that changes all the time does not cause a call each time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What has come of a write that changes nothing.
+/// The answer to a dry-run write that changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Probe {
     /// The API server would take a write, or has no such host.
     Accepted,
-    /// It refuses even this; its words.
+    /// The API server refuses even this; its message.
     Refused(String),
-    /// It did not say.
+    /// The answer does not tell, such as a timeout.
     Unknown,
 }
 
-/// Tries a write that changes nothing, and is not carried out.
+/// Tries a dry-run write that changes nothing.
 pub(super) async fn probe(client: &Client, host: &HostId) -> Probe {
     let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), &host.key().namespace);
     let params = PatchParams {
@@ -38,7 +38,7 @@ pub(super) async fn probe(client: &Client, host: &HostId) -> Probe {
         field_manager: Some(MANAGER.0.to_owned()),
         ..PatchParams::default()
     };
-    // Another host of the same name is answered with a conflict.
+    // The API server answers 409 to the uid of another host of this name.
     let nothing = Patch::Merge(json!({ "metadata": { "uid": host.uid() } }));
     match hosts.patch_metadata(&host.key().name, &params, &nothing).await {
         Ok(_) => Probe::Accepted,
@@ -50,12 +50,12 @@ pub(super) async fn probe(client: &Client, host: &HostId) -> Probe {
     }
 }
 
-/// Whether the agent itself may not patch hosts: that says nothing about this one.
+/// Whether the agent itself has no right to patch hosts, which tells nothing about this host.
 fn lacks_right(error: &kube::Error) -> bool {
     apply::reason(error).contains("cannot patch resource")
 }
 
-/// Tries the hosts again whose writes are refused, and has the cluster reconciled that holds one that can be written.
+/// Tries again the hosts whose writes the API server refused, and triggers the cluster of each host that can be written now.
 ///
 /// # Errors
 /// None: it goes on until it is dropped.

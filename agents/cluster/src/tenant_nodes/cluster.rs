@@ -1,4 +1,4 @@
-//! What is known of one tenant's cluster: what is wanted, and what its polls have shown. Pure; the time is an argument.
+//! What this process knows of one tenant's cluster: what a pass wants of its Nodes, and what polls have shown. Pure; the time is an argument.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,9 +14,9 @@ use super::{
 
 /// Pause between polls of a cluster.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
-/// The same where something else is wanted of it.
+/// The same where a pass wants something new.
 const SOON: Duration = Duration::from_secs(1);
-/// The longest where somebody has to change something first, such as to create the Secret: each pause is twice the one before.
+/// The longest pause where somebody has to change something first, such as to create the Secret: each is twice as long as the one before.
 pub(super) const UNUSABLE: Duration = Duration::from_mins(2);
 
 #[derive(Debug)]
@@ -27,16 +27,16 @@ pub(super) struct Cluster {
     problem: Lasting,
     report: Report,
     polls: usize,
-    /// How many of the last polls have failed for a reason that does not pass.
+    /// Number of the last polls that failed in a row for a reason that needs a change by somebody.
     unusable: u32,
-    /// Hosts, by their uids, for whose Nodes the last step was refused.
+    /// Uids of the hosts for whose Nodes the tenant's API server refused the last step.
     refused: BTreeSet<String>,
-    /// Something else is wanted than in the last poll.
+    /// Whether a pass wants something else than the last poll began with.
     is_changed: bool,
 }
 
 impl Cluster {
-    /// What is known begins with what the status has.
+    /// Begins with the problem and the preferences in the status.
     pub(super) fn new(wanted: Wanted, generation: u64, now: Instant) -> Self {
         let TenantNodes {
             problem,
@@ -64,7 +64,7 @@ impl Cluster {
         self.generation
     }
 
-    /// What is wanted of the Node of a host, for the object with this uid.
+    /// What to do to the Node of a host, for the `SIPCluster` with this uid; `None` if that is not wanted any more.
     pub(super) fn action(&self, uid: Option<&str>, host: &str) -> Option<Action> {
         let mut members = self.wanted.members.iter();
         let member = members.find(|member| member.host.uid() == host)?;
@@ -75,13 +75,13 @@ impl Cluster {
         &self.report
     }
 
-    /// Whether it is wanted of the same object, by the same kubeconfig.
+    /// Whether `wanted` is for the same `SIPCluster`, by the same kubeconfig.
     pub(super) fn is_of(&self, wanted: &Wanted) -> bool {
         let known = &self.wanted;
         known.object.uid == wanted.object.uid && known.secret == wanted.secret && known.user == wanted.user
     }
 
-    /// This is wanted from now on. Returns whether it is something else than before.
+    /// Takes what a pass wants from now on. Returns whether the members differ from before.
     pub(super) fn want(&mut self, wanted: Wanted) -> bool {
         let is_changed = self.wanted.members != wanted.members;
         self.is_changed |= is_changed;
@@ -89,7 +89,7 @@ impl Cluster {
         is_changed
     }
 
-    /// For how long it is not polled after a poll.
+    /// Pause after a poll.
     pub(super) fn pause(&self) -> Duration {
         if self.is_changed {
             return SOON;
@@ -98,7 +98,7 @@ impl Cluster {
         PAUSE.saturating_mul(1 << twice).min(UNUSABLE)
     }
 
-    /// A poll begins with what is wanted; how many there were before.
+    /// Begins a poll: what it is to do, and how many polls there were before.
     pub(super) fn begin(&mut self) -> (Wanted, usize) {
         let turn = self.polls;
         self.polls = turn.wrapping_add(1);
@@ -106,7 +106,7 @@ impl Cluster {
         (self.wanted.clone(), turn)
     }
 
-    /// A poll that began with this has ended. Returns whether the report has changed.
+    /// Takes the result of a poll that began with this. Returns whether the report has changed.
     pub(super) fn end(&mut self, began: &Wanted, now: Instant, found: Result<Found, Problem>) -> bool {
         let next = match found {
             Ok(found) => self.answered(began, now, found),
@@ -120,7 +120,7 @@ impl Cluster {
     fn answered(&mut self, began: &Wanted, now: Instant, Found { nodes, mut drains }: Found) -> Report {
         self.unusable = 0;
         self.take_first_refusals(began, &mut drains);
-        // Those to which the poll did not come are as they were.
+        // Nodes that the poll did not reach keep their result of the poll before.
         for member in began.members.iter().filter(|member| member.action.drains()) {
             let uid = member.host.uid();
             if let (false, Some(drain)) = (drains.contains_key(uid), self.report.drains.get(uid)) {
@@ -145,7 +145,7 @@ impl Cluster {
         }
     }
 
-    /// A server that starts refuses for a moment what it allows: the step is tried once more.
+    /// An API server that has just started refuses calls that it allows a moment later, so only the second refusal in a row counts.
     fn take_first_refusals(&mut self, began: &Wanted, drains: &mut BTreeMap<String, Drain>) {
         let before = std::mem::take(&mut self.refused);
         for member in began.members.iter().filter(|member| member.action.drains()) {
@@ -165,7 +165,7 @@ impl Cluster {
                     }
                     self.refused.insert(uid.to_owned());
                 }
-                // The poll did not come to it.
+                // The poll did not reach the Node.
                 None if is_second => drop(self.refused.insert(uid.to_owned())),
                 None => {}
             }
@@ -178,7 +178,7 @@ impl Cluster {
         } else {
             self.unusable.saturating_add(1)
         };
-        // A server that starts refuses for a moment what it allows: only what is so twice does not pass.
+        // An API server that has just started refuses calls that it allows a moment later, so one failure alone counts as passing.
         let passes = self.unusable < 2;
         let message = bounded(&message);
         let listed = self.preference.failed(now);

@@ -1,8 +1,7 @@
-//! Which clusters are polled when. Pure; the time is an argument.
+//! Which clusters are polled at what time. Pure; the time is an argument.
 //!
-//! Places are shared by namespace, and a cluster rests by how long its poll took. Both hold by the key of the `SIPCluster`, whatever becomes
-//! of what is wanted: one that is forgotten and wanted again, or that names another Secret, is polled no sooner and no second time beside
-//! a poll that runs.
+//! Namespaces share the concurrent polls, and the pause of a cluster depends on how long its poll took. Both are kept by the key of the
+//! `SIPCluster`: one that is forgotten and wanted again, or that names another Secret, is polled no earlier, and not while a poll of it runs.
 
 use std::{
     collections::BTreeMap,
@@ -13,23 +12,23 @@ use kit::placement::ObjectKey;
 
 use super::{Action, Problem, Report, Wanted, cluster::Cluster, deletions::Deletions, poll::Found};
 
-/// Pause after a poll at which nobody wants a cluster any more.
+/// Least pause after a poll for a cluster that was forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(10);
-/// A poll is followed by a pause of so many times its own length: one cluster never takes more than a tenth of a place.
+/// The pause after a poll is at least so many times its duration, so one cluster uses at most a tenth of a place.
 const REST: u32 = 9;
 
-/// A poll that begins.
+/// A poll to carry out.
 #[derive(Debug, PartialEq)]
 pub(super) struct Begun {
     pub(super) cluster: ObjectKey,
     pub(super) wanted: Wanted,
-    /// How many there were before.
+    /// How many polls of the cluster there were before.
     pub(super) turn: usize,
-    /// Of what is wanted: the result of a poll for an earlier generation means nothing.
+    /// Generation of what is wanted: the result of a poll for an earlier generation is dropped.
     generation: u64,
 }
 
-/// All clusters that are wanted, and those whose rest is not over.
+/// The wanted clusters, and forgotten ones whose pause is not over.
 #[derive(Debug, Default)]
 pub(super) struct Clusters {
     entries: BTreeMap<ObjectKey, Entry>,
@@ -38,13 +37,13 @@ pub(super) struct Clusters {
 
 #[derive(Debug)]
 struct Entry {
-    /// `None`: nobody wants it any more.
+    /// `None`: forgotten.
     cluster: Option<Cluster>,
     /// Since when it is wanted.
     since: Instant,
     deletions: Deletions,
     is_polling: bool,
-    /// When the last poll has ended, and how long it took.
+    /// When the last poll has ended, and its duration.
     last: Option<(Instant, Duration)>,
 }
 
@@ -59,7 +58,7 @@ impl Entry {
         }
     }
 
-    /// When it is polled next, with at least this pause.
+    /// When the next poll may begin, at least this pause after the last one.
     fn after(&self, pause: Duration) -> Instant {
         let Some((ended, took)) = self.last else {
             return self.since;
@@ -72,7 +71,7 @@ impl Entry {
         self.deletions = Deletions::default();
     }
 
-    /// Whether it has to be known still: because it is wanted, or so that it is not polled sooner when it is wanted again.
+    /// Whether the entry is needed: the cluster is wanted or polled, or its pause must hold when it is wanted again.
     fn is_kept(&self, now: Instant) -> bool {
         let rests = self.last.is_some() && self.after(FORGOTTEN) > now;
         self.cluster.is_some() || self.is_polling || rests
@@ -80,7 +79,7 @@ impl Entry {
 }
 
 impl Clusters {
-    /// This is wanted of a cluster from now on. Returns whether it is something else than before.
+    /// Takes what a pass wants of a cluster's Nodes. Returns whether that differs from before.
     pub(super) fn want(&mut self, key: &ObjectKey, wanted: Wanted, now: Instant) -> bool {
         let entries = &mut self.entries;
         let entry = entries.entry(key.clone()).or_insert_with(|| Entry::new(now));
@@ -96,7 +95,7 @@ impl Clusters {
         }
     }
 
-    /// Nothing is wanted of a cluster any more.
+    /// Forgets what is wanted of a cluster.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.forget();
@@ -113,7 +112,7 @@ impl Clusters {
         })
     }
 
-    /// What is wanted now of the Node of a host, for the `SIPCluster` with this uid.
+    /// What to do now to the Node of a host, for the `SIPCluster` with this uid.
     pub(super) fn action(&self, (key, uid): (&ObjectKey, Option<&str>), host: &str) -> Option<Action> {
         let cluster = self.entries.get(key)?.cluster.as_ref()?;
         cluster.action(uid, host)
@@ -149,7 +148,7 @@ impl Clusters {
                 break;
             }
             let running = running.entry(key.namespace.clone()).or_default();
-            // The end of a poll brings about the next call.
+            // The end of a running poll triggers the next call.
             if begun.len() == free || *running == of_namespace {
                 continue;
             }
@@ -170,7 +169,7 @@ impl Clusters {
         (begun, next)
     }
 
-    /// A poll has ended, which ran from and until then. Returns whether the report on the cluster has changed.
+    /// Takes the result of a poll that ran from the first to the second time. Returns whether the report on the cluster has changed.
     pub(super) fn end(
         &mut self,
         begun: &Begun,
@@ -190,7 +189,7 @@ impl Clusters {
         cluster.end(&begun.wanted, now, found) || is_tried
     }
 
-    /// A poll does not take place, since there is no such cluster any more.
+    /// Ends a poll that was not carried out, since the `SIPCluster` does not exist any more, and forgets the cluster.
     pub(super) fn is_gone(&mut self, begun: &Begun) {
         if let Some(entry) = self.entries.get_mut(&begun.cluster) {
             entry.is_polling = false;

@@ -1,5 +1,5 @@
-//! For how long hosts wait for the deletion of their Nodes. It counts from when this process wanted and tried it, not from when the host began
-//! to leave: that may be long ago, because a consumer was on it or the agent was away. Pure; the time is an argument.
+//! How long hosts wait for the deletion of their Nodes. The time counts from when this process wanted and tried the deletion, not from when the
+//! host began to leave: a consumer, or an agent that did not run, may have delayed the deletion since. Pure; the time is an argument.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,9 +8,10 @@ use std::{
 
 use super::{Action, Problem, Wanted, WantedMember, poll::Found};
 
-/// For how long from when the first poll began that tried it.
+/// How long a host waits from the beginning of the first poll that tried the deletion.
 const TRIED: Duration = Duration::from_secs(30);
-/// For how long from when it was first wanted, at most: a poll of 15 s that began before, its rest of nine times as long, and these 30 s.
+/// How long a host waits at most since a pass first wanted the deletion: a poll of 15 s that had begun before, its pause of nine times as long,
+/// and `TRIED`.
 pub const LONGEST: Duration = Duration::from_mins(3);
 
 /// By the uid of the host.
@@ -24,7 +25,7 @@ struct Deletion {
 }
 
 impl Deletions {
-    /// This is wanted of the members from now on.
+    /// Records the members whose Nodes a pass wants deleted, and forgets the others.
     pub(super) fn want(&mut self, members: &[WantedMember], now: Instant) {
         let deleted = members.iter().filter(|member| member.action == Action::Delete);
         let deleted: BTreeSet<&str> = deleted.map(|member| member.host.uid()).collect();
@@ -37,7 +38,7 @@ impl Deletions {
         }
     }
 
-    /// A poll has ended that began then with this. Returns whether it was the first to try one.
+    /// Records the deletions that a poll has tried, which began at this time. Returns whether one of them was tried for the first time.
     pub(super) fn end(&mut self, wanted: &Wanted, began: Instant, found: &Result<Found, Problem>) -> bool {
         let mut is_first = false;
         let members = wanted.members.iter();
@@ -54,7 +55,7 @@ impl Deletions {
         is_first
     }
 
-    /// For how long each host still waits.
+    /// How long each host still waits.
     pub(super) fn left(&self, now: Instant) -> BTreeMap<String, Duration> {
         let left = |most: Duration, since| most.saturating_sub(now.saturating_duration_since(since));
         let each = self.0.iter().map(|(uid, Deletion { wanted, tried })| {

@@ -69,7 +69,8 @@ pub(super) enum Fate {
     Stays,
 }
 
-/// What happens to a pod of a Node; `is_ready`: of one that is ready. The kubelet of another one may never report that a pod has ended.
+/// Decides what happens to a pod of a Node. `is_ready`: whether the Node is ready; the kubelet of another one may never report that a pod has
+/// ended.
 pub(super) fn fate(pod: Listed, is_ready: bool) -> Fate {
     let Listed {
         metadata:

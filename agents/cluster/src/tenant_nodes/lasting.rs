@@ -1,5 +1,5 @@
-//! Which problem the status states: one that has lasted for a while, for as long as polls do not show for a while that it is over. So a
-//! server that answers in turns has no status written each time. Pure; the time is an argument.
+//! Which problem the status states: one that polls have shown for a while, until polls show something else for a while. So a server whose answers
+//! alternate does not cause a status write each time. Pure; the time is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ pub(super) struct Lasting {
 }
 
 impl Lasting {
-    /// As a status has it from before this process.
+    /// Begins with the problem that the status has from an earlier process.
     pub(super) fn resumed(stated: Option<String>) -> Self {
         Self { stated, other: None }
     }
@@ -25,7 +25,8 @@ impl Lasting {
         let other = self.other.take();
         if problem != self.stated {
             let since = match other {
-                // Where none is stated, problems count whatever their words are; where one is, other words count if they stay.
+                // Where the status states no problem, any problem counts, whatever its text; where it states one, another text counts only if it
+                // stays the same.
                 Some((other, since)) if other == problem || (self.stated.is_none() && other.is_some()) => {
                     since
                 }

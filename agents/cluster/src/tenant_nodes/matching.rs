@@ -10,8 +10,8 @@ use super::{Wanted, node::Node};
 /// Scheme of the providerID of Nodes on hosts of metal3. What follows is the uid of the host, or its namespace and name.
 const SCHEME: &str = "metal3://";
 
-/// The Node of each member that has one, by the uid of the member's host. A Node that means several members is that of none, and so is each
-/// of several Nodes that mean one member.
+/// The Node of each member that has one, by the uid of the member's host. A Node that matches several members belongs to none of them, nor does
+/// any of several Nodes that match one member.
 pub(super) fn nodes_by_host<'a>(wanted: &Wanted, nodes: &'a [Node]) -> BTreeMap<String, &'a Node> {
     let mut by_address: BTreeMap<IpAddr, Vec<&str>> = BTreeMap::new();
     let mut by_id: BTreeMap<String, Vec<&str>> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! The Nodes of tenants' clusters, where a `SIPCluster` names a kubeconfig: which members load balancers are not to prefer, and how far the
-//! Nodes of hosts that leave are drained.
+//! The Nodes of tenants' clusters, where a `SIPCluster` names a kubeconfig: which members load balancers should not prefer, and how far the Nodes
+//! of hosts that leave are drained.
 //!
-//! A pass over a cluster states what is [`Wanted`], and reads the [`Report`] on it; [`run`] polls the API servers of tenants beside the
-//! passes. Nothing that a tenant's server does or leaves undone delays a pass, or a poll of another namespace by more than its share.
+//! A pass over a cluster states what it wants ([`Wanted`]) and reads what polls have found ([`Report`]); [`run`] polls the API servers of tenants
+//! independently of passes. A slow or failing server of a tenant delays no pass, and polls of other namespaces only by its namespace's share.
 //!
 //! | module | holds |
 //! |---|---|
@@ -65,13 +65,13 @@ use self::{
 pub struct Wanted {
     /// The `SIPCluster`, for Events.
     pub object: ObjectReference,
-    /// For whom the kubeconfig is used: it must not be that of another cluster.
+    /// The cluster that uses the kubeconfig, which must not be another cluster's.
     pub user: User,
     /// The Secret with the kubeconfig.
     pub secret: String,
-    /// Those whose Nodes count.
+    /// The members whose Nodes the poll reads.
     pub members: Vec<WantedMember>,
-    /// What the status has of them.
+    /// `status.tenantNodes` as the pass has observed it.
     pub known: api::TenantNodes,
 }
 
@@ -93,13 +93,13 @@ pub struct WantedMember {
 /// What is done to a Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It takes pods, unless somebody else has cordoned it.
+    /// Let the Node take pods, unless somebody else has cordoned it.
     Keep,
-    /// Nothing.
+    /// Leave the Node as it is.
     Leave,
-    /// It is cordoned, and its pods are evicted.
+    /// Cordon the Node, and evict its pods.
     Drain,
-    /// It is deleted.
+    /// Delete the Node.
     Delete,
 }
 
@@ -136,11 +136,11 @@ pub enum Drain {
         /// Name of the Node.
         node: String,
     },
-    /// The tenant's API server refuses it.
+    /// The tenant's API server refuses the drain.
     Refused {
         /// Name of the Node.
         node: String,
-        /// Its words.
+        /// The server's message.
         why: String,
     },
 }
@@ -149,7 +149,7 @@ pub enum Drain {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Problem {
-    /// Whether the next poll may be answered though nobody changes anything.
+    /// Whether a later poll may succeed though nobody changes anything.
     pub passes: bool,
     /// For people.
     pub message: String,
@@ -160,9 +160,9 @@ pub struct Problem {
 pub struct Report {
     /// Whether a poll has ended.
     pub is_polled: bool,
-    /// What was wrong with the last poll.
+    /// The problem of the last poll.
     pub problem: Option<Problem>,
-    /// The problem that lasts, for the status.
+    /// The problem that the status states, see `lasting`.
     pub lasting_problem: Option<String>,
     /// Members that load balancers are not to prefer.
     pub not_preferred: Vec<NotPreferred>,
@@ -172,7 +172,7 @@ pub struct Report {
     pub deletions: BTreeMap<String, Duration>,
 }
 
-/// What is wanted, and what was found. Cheap to clone.
+/// Hands what passes want to the polls, and what polls have found to the passes. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct TenantNodes {
     clusters: Arc<Mutex<Clusters>>,
@@ -184,7 +184,7 @@ impl TenantNodes {
         self.clusters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This is wanted of the Nodes of a cluster from now on; `None`: nothing is known of them, and they are not polled.
+    /// Takes what a pass wants of the Nodes of a cluster; `None`: they are not polled, and what is known of them is forgotten.
     pub fn want(&self, cluster: &ObjectKey, wanted: Option<Wanted>, now: Instant) {
         let Some(wanted) = wanted else {
             self.lock().forget(cluster);
@@ -201,7 +201,7 @@ impl TenantNodes {
         self.lock().report(cluster, now)
     }
 
-    /// What is wanted now of the Node of a host, for the `SIPCluster` with this uid.
+    /// What to do now to the Node of a host, for the `SIPCluster` with this uid.
     fn action(&self, (cluster, uid): (&ObjectKey, Option<&str>), host: &str) -> Option<Action> {
         self.lock().action((cluster, uid), host)
     }

@@ -1,4 +1,4 @@
-//! What of a tenant's Nodes is read. Everything in it is the tenant's choice: what is too long or no name is not read at all.
+//! What the agent reads of a tenant's Nodes. The tenant chooses all of it: texts that are too long, or that are no names, are not read.
 
 use std::net::IpAddr;
 
@@ -21,9 +21,9 @@ const REASON: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
     Ready,
-    /// It is not, or nobody knows: its kubelet has not reported for a while. Why, in one word.
+    /// Its condition is `False`, or `Unknown` since its kubelet has not reported for a while; the reason in one word.
     NotReady(String),
-    /// It has no such condition.
+    /// The Node has no condition `Ready`.
     Unknown,
 }
 
@@ -111,7 +111,7 @@ pub(super) fn is_name(text: &str) -> bool {
 }
 
 impl Listed {
-    /// `None` for what no API server would store.
+    /// The parsed Node; `None` for an object that no API server would store.
     pub(super) fn parse(self) -> Option<Node> {
         let Self {
             metadata:

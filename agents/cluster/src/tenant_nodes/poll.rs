@@ -76,7 +76,7 @@ async fn in_time(
         })
     })?;
     let mut found = BTreeMap::new();
-    // What was found before the time was over counts.
+    // When the time is over, what was found until then counts.
     let _ = time::timeout_at(end, drains.step(&server, &nodes, &mut found)).await;
     Ok(Found { nodes, drains: found })
 }
@@ -94,7 +94,7 @@ async fn list(
     }
 }
 
-/// The kubeconfig that the spec names: read by its name, when it is used.
+/// Reads the kubeconfig that the spec names, anew for each poll.
 async fn kubeconfig(client: &Client, cluster: &ObjectKey, wanted: &Wanted) -> Result<Vec<u8>, Problem> {
     let name = &wanted.secret;
     let problem = |why: &str| Problem {
@@ -127,7 +127,7 @@ struct Drains<'a> {
     cluster: &'a ObjectKey,
     wanted: &'a Wanted,
     turn: usize,
-    /// What is wanted now: more than a moment passes in a poll.
+    /// What passes want now, which may have changed since the poll began.
     wishes: &'a TenantNodes,
     events: &'a Events,
 }
@@ -147,7 +147,7 @@ impl Drains<'_> {
                     drains.insert(uid.to_owned(), Drain::ClusterApi);
                 }
                 (Action::Drain | Action::Delete, Some(node)) => leaving.push((member, node)),
-                // Its host stays after all.
+                // The host does not leave any more.
                 (Action::Keep, Some(node)) if node.is_cordoned_by_us => cordoned.push((member, node)),
                 (Action::Keep | Action::Leave, _) => {}
             }
@@ -159,7 +159,7 @@ impl Drains<'_> {
             }
         }
         for ((member, node), before) in rotation::taken(&leaving, DRAINS, self.turn) {
-            // Nothing is done to the Node of a host that does not leave any more; the next poll has what is wanted now.
+            // Nothing is done to the Node of a host that does not leave any more; the next poll begins with what is wanted then.
             if !self.is_wanted(member) {
                 continue;
             }
@@ -173,7 +173,7 @@ impl Drains<'_> {
         }
     }
 
-    /// Whether the same is wanted of a member as when the poll began.
+    /// Whether a pass still wants for a member what it wanted when the poll began.
     fn is_wanted(&self, member: &WantedMember) -> bool {
         let uid = self.wanted.object.uid.as_deref();
         self.wishes.action((self.cluster, uid), member.host.uid()) == Some(member.action)
@@ -208,8 +208,8 @@ fn failed(node: &Node, error: Error) -> Drain {
     }
 }
 
-/// Cordons a Node, and evicts pods that may go now: where there are more than a poll evicts, the next ones each time. What is against the
-/// eviction of one does not hold up the others.
+/// Cordons a Node, and evicts pods that may go now; where there are more than one poll evicts, each poll takes the next ones. An eviction that
+/// fails does not delay the others.
 async fn evict(server: &Server, node: &Node, host: &str, before: usize) -> Result<Drain, Error> {
     if !node.is_cordoned {
         server.cordon(node, Some(host)).await?;

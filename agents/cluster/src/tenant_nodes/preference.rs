@@ -1,7 +1,7 @@
-//! Which members load balancers are not to prefer, since their Node is not ready. Pure; the time is an argument.
+//! Which members load balancers should not prefer, since their Node is not ready. Pure; the time is an argument.
 //!
-//! A Node that is not ready counts at once. A Node that is ready again counts after it has stayed so for a while, and one that is missing is
-//! missed after a while only: so one that comes and goes stays as it is, and changes no configuration each time.
+//! A Node that becomes not ready counts at once, one that becomes ready or is missing only after a while. So a Node that alternates keeps its
+//! state, and does not change a configuration each time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use super::{
 
 /// For how long a Node has to be ready before its member is preferred again.
 const STEADY: Duration = Duration::from_mins(1);
-/// For how long the tenant's API server may not answer, or a Node be missing, before nothing is known any more.
+/// For how long the tenant's API server may not answer, or a Node be missing, before the last known state is dropped.
 const UNKNOWN_AFTER: Duration = Duration::from_mins(1);
 
 /// What is known of the Nodes of one cluster.
@@ -41,12 +41,13 @@ struct NotReady {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Listed {
     pub(super) members: Vec<NotPreferred>,
-    /// There are more than a status names: then it names none. Such a cluster has another problem than some of its hosts.
+    /// Whether there are more than a status can name; it then names none. The cause is then the cluster rather than single hosts.
     pub(super) are_too_many: bool,
 }
 
 impl Preference {
-    /// As a status has it from before this process. It names members of a role only if another one of that role serves.
+    /// Begins with the members in the status, which an earlier process has written. The status names members of a role only if another member of
+    /// the role serves.
     pub(super) fn resumed(wanted: &Wanted, now: Instant) -> Self {
         let not_ready = wanted.known.not_preferred.iter().map(|known| {
             let NotPreferred {
@@ -83,7 +84,7 @@ impl Preference {
         }
     }
 
-    /// The tenant's API server has answered with these Nodes, by the uid of their host.
+    /// Takes the Nodes that the tenant's API server has answered with, by the uid of their host. Returns the members that are not preferred.
     pub(super) fn answered(
         &mut self,
         now: Instant,
@@ -105,7 +106,8 @@ impl Preference {
                     known.ready_since = None;
                     self.last_ready.remove(uid);
                 }
-                // What is not known is not "not ready"; but it comes and goes like a Node that is ready.
+                // A Node whose state is not known, or that is missing, does not count as "not ready". A member that was not ready is preferred
+                // again after a while, as with a ready Node.
                 readiness @ (Some(Readiness::Ready | Readiness::Unknown) | None) => {
                     if let Some(known) = self.not_ready.get_mut(uid) {
                         let since = *known.ready_since.get_or_insert(now);
@@ -132,7 +134,7 @@ impl Preference {
         self.listed(wanted, |role| served.contains(role))
     }
 
-    /// The tenant's API server has not answered. `None`: the last list still counts.
+    /// Records that the tenant's API server has not answered. `None`: the last answer still counts.
     pub(super) fn failed(&mut self, now: Instant) -> Option<Listed> {
         let since = *self.failing_since.get_or_insert(now);
         if now.saturating_duration_since(since) < UNKNOWN_AFTER {
@@ -143,8 +145,8 @@ impl Preference {
         Some(Listed::default())
     }
 
-    /// `is_served`: whether any member of a role is preferred and has a Node that is ready, or was a moment ago. Where none is, all stay as
-    /// they are.
+    /// The members that are not preferred. `is_served`: whether a member of the role is preferred and has a Node that is ready, or was a moment
+    /// ago. In a role without such a member every member is preferred.
     fn listed(&self, wanted: &Wanted, is_served: impl Fn(&str) -> bool) -> Listed {
         let members = wanted.members.iter().filter(|member| is_served(&member.role));
         let members: Vec<NotPreferred> = members

@@ -1,7 +1,7 @@
-//! Which of many things a poll does that has places for a few. Pure.
+//! Which of many items a poll takes when it has time for a few. Pure.
 
-/// Those of `all` that a poll takes when `turn` polls were before it: at most `most`, and each time the next ones. With each, how often polls
-/// took it before. Each comes first at times: one that uses up the time of a poll leaves the next ones theirs.
+/// The items of `all` that a poll takes after `turn` earlier polls: at most `most`, each time the next ones. With each, how many polls took it
+/// before. The order rotates, so an item that uses up the time of a poll is not always before the others.
 pub(super) fn taken<T>(all: &[T], most: usize, turn: usize) -> Vec<(&T, usize)> {
     let (first, count) = if all.len() > most {
         (turn.wrapping_mul(most), most)

@@ -13,23 +13,23 @@ use tokio::time;
 use super::{Problem, TenantNodes, clusters::Begun, metrics::Polls, poll};
 use crate::{inventory::Inventory, triggers::Triggers};
 
-/// Concurrent polls; and those of them that are of one namespace.
+/// Polls that run at the same time, of all namespaces and of one.
 const AT_ONCE: usize = 16;
 const OF_NAMESPACE: usize = 2;
 /// Pause where nothing is due.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// What a poll needs.
+/// What polls need besides what is wanted.
 pub struct Means {
-    /// Of the site's API server, for kubeconfigs.
+    /// Client of the site's API server, for reading kubeconfigs.
     pub client: Client,
-    /// Where connections may lead.
+    /// Restricts the addresses to which polls connect.
     pub destinations: Destinations,
     /// Events on `SIPCluster`s.
     pub events: Events,
-    /// Which `SIPCluster`s there are.
+    /// Tells whether a `SIPCluster` still exists.
     pub inventory: Inventory,
-    /// Passes over clusters of which something has changed.
+    /// Triggers passes over clusters whose report has changed.
     pub triggers: Triggers,
     /// What is counted.
     pub polls: Polls,
@@ -45,7 +45,7 @@ pub async fn run(nodes: TenantNodes, means: Means) -> Result<(), Infallible> {
         let now = Instant::now();
         let (begun, next) = nodes.begin(now, AT_ONCE.saturating_sub(running.len()), OF_NAMESPACE);
         for begun in begun {
-            // It may have been deleted without a pass over it.
+            // The `SIPCluster` may have been deleted without a pass over it.
             if means.inventory.has_cluster(&begun.cluster) {
                 running.push(one(&nodes, &means, begun));
             } else {

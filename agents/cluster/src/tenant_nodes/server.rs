@@ -59,18 +59,18 @@ impl From<kube::Error> for Error {
 pub(super) enum Evicted {
     /// The pod ends, or is gone.
     Done,
-    /// A `PodDisruptionBudget` does not allow it now.
+    /// A `PodDisruptionBudget` does not allow it at present.
     NotNow,
-    /// Something else is against it; in the words of the server.
+    /// The server refuses it for another reason; its message.
     Failed(String),
 }
 
 /// What has come of the deletion of a Node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Deleted {
-    /// It is gone, since just now.
+    /// This call has deleted it.
     Now,
-    /// It was gone.
+    /// It was deleted before.
     Before,
     /// It may be there: finalizers hold it, or another one has its name. The next list shows it.
     Unknown,
@@ -107,7 +107,7 @@ impl Server {
         self.list("/api/v1/pods", &selector, keep).await
     }
 
-    /// What is to be kept of every object of a list. Of a page, nothing else is kept when the next one is asked for.
+    /// Lists objects, and keeps of each what `keep` selects. The agent drops the rest of a page before it reads the next one.
     async fn list<T: DeserializeOwned, K>(
         &self,
         path: &str,
@@ -156,7 +156,7 @@ impl Server {
         }
     }
 
-    /// Has no pods scheduled to a Node, for the host with this uid; or has them again.
+    /// Cordons a Node for the host with this uid; `None` uncordons it.
     pub(super) async fn cordon(&self, node: &Node, host: Option<&str>) -> Result<(), Error> {
         let change = json!({
             "metadata": {"uid": node.uid, "annotations": {(CORDONED_FOR): host}},
@@ -167,7 +167,8 @@ impl Server {
         Ok(())
     }
 
-    /// What is against an eviction concerns this pod: a webhook, a `PodDisruptionBudget`, a namespace that ends.
+    /// Evicts a pod. Every failure counts for this pod only, such as that of a webhook, a `PodDisruptionBudget` or a namespace that is being
+    /// deleted.
     pub(super) async fn evict(&self, Pod { namespace, name, uid }: &Pod) -> Evicted {
         let pods = Request::new(core::Pod::url_path(&(), Some(namespace)));
         let this = EvictParams {
@@ -188,7 +189,7 @@ impl Server {
     pub(super) async fn delete(&self, node: &Node) -> Result<Deleted, Error> {
         match self.status(nodes().delete(&node.name, &this(&node.uid))).await {
             Ok(true) => Ok(Deleted::Now),
-            // The Node, whose deletion has begun.
+            // The answer is the Node, whose deletion has begun and waits for finalizers.
             Ok(false) => Ok(Deleted::Unknown),
             Err(error) => match apply::code(&error) {
                 Some(404) => Ok(Deleted::Before),
@@ -198,7 +199,7 @@ impl Server {
         }
     }
 
-    /// Whether a call is answered with a Status of success; if not, with an object.
+    /// Makes a call. Returns whether the answer is a Status of success; false if it is an object.
     async fn status(&self, request: Result<http::Request<Vec<u8>>, request::Error>) -> kube::Result<bool> {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let answer = self.0.answer(request).await?;
@@ -215,7 +216,7 @@ fn nodes() -> Request {
     Request::new(core::Node::url_path(&(), None))
 }
 
-/// Only the object with this uid.
+/// Parameters that restrict a deletion to the object with this uid.
 fn this(uid: &str) -> DeleteParams {
     DeleteParams::default().preconditions(Preconditions {
         uid: Some(uid.to_owned()),

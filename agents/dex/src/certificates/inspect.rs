@@ -43,7 +43,7 @@ pub(crate) fn usable(certificate: &Certificate, now: SystemTime) -> Result<(), &
     is_trusted(certificate, now)
 }
 
-/// Whether whoever trusts the published CA certificates trusts a certificate now. A signature that only others can verify is left to them.
+/// Whether clients that trust the published CA certificates trust a certificate now. A signature that this library cannot verify is left to them.
 ///
 /// # Errors
 /// Why not.
@@ -62,7 +62,7 @@ pub(super) fn is_trusted(certificate: &Certificate, now: SystemTime) -> Result<(
         .zip(certificates(bundle).ok())
         .ok_or(rule)?;
     let (own, between) = chain.split_first().ok_or(rule)?;
-    // The library leaves it to others when a root is valid.
+    // The library does not check the validity of a root.
     let is_valid = |root: &CertificateDer<'_>| validity(root).is_some_and(|range| range.contains(&now));
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(bundle.into_iter().filter(is_valid));
@@ -124,7 +124,7 @@ pub(crate) fn only_certificates(text: &str) -> Option<String> {
     whole.then(|| pem.map(|pem| encode_config(&pem, config)).collect())
 }
 
-/// Whether a text has a certificate: without any Dex does not start.
+/// Whether a text contains a certificate. Dex does not start without one.
 pub(crate) fn has_certificate(text: &str) -> bool {
     let mut found = CertificateDer::pem_slice_iter(text.as_bytes());
     found.any(|found| found.is_ok_and(|der| parse_x509_certificate(&der).is_ok()))

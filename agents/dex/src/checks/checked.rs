@@ -1,4 +1,4 @@
-//! What is checked, and what the last check has found.
+//! What is checked, and the results of the last checks.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,7 +8,7 @@ use std::{
 
 use super::{Asker, Found, Key, Refusals, Target};
 
-/// What a pass would have checked, once the provider is applied.
+/// What a pass wants checked once its provider is applied.
 pub(super) struct Proposed {
     pub(super) asker: Asker,
     pub(super) target: Arc<Target>,
@@ -32,25 +32,25 @@ pub(super) struct Checked {
     pub(super) due: Instant,
 }
 
-/// All providers, and the clusters in which bindings are not to be any more.
+/// All providers, and the former clusters in which bindings should not be any more.
 #[derive(Default)]
 pub(super) struct Providers {
     pub(super) proposed: BTreeMap<Key, Proposed>,
     pub(super) checked: BTreeMap<Key, Checked>,
-    /// Which directories have refused their account, by namespace.
+    /// Directories that have refused their account, by namespace.
     pub(super) refusals: HashMap<String, Refusals>,
 }
 
 impl Providers {
-    /// Whether a check is of an entry that its cluster does not have any more, or reconciles bindings as they were to be by an earlier spec: it
-    /// may apply what is not asked for any more, or delete what is asked for now.
+    /// Whether a running check is of an entry that its cluster does not have any more, or reconciles bindings by an earlier spec. Such a check
+    /// may apply what the spec no longer asks for, or delete what it asks for now.
     pub(super) fn is_outdated(&self, (key, target): &(Key, Arc<Target>)) -> bool {
         let checked = self.checked.get(key);
         checked.is_none_or(|checked| target.tenant.is_some() && checked.target.tenant != target.tenant)
     }
 
-    /// The cluster of an entry has these entries now: no check of another one deletes the bindings of this one, though the pass over that one
-    /// fails. Returns whether any check would have.
+    /// Makes the checks of the cluster's other entries use its current entries (`stale`), so that none of them deletes the bindings of this entry
+    /// even if their own passes fail. Returns whether any check changes by that.
     pub(super) fn share_entries(&mut self, of: &Key, stale: &str) -> bool {
         let others = of_cluster(&self.checked, (&of.namespace, &of.uid)).filter(|key| key.name != of.name);
         let others: Vec<_> = others.cloned().collect();
@@ -73,21 +73,21 @@ impl Providers {
             });
             checked.due = Instant::now();
             checked.sound = 0;
-            // It says nothing of what the removed entries have left.
+            // The last result does not cover what the removed entries have left.
             checked.found = None;
             changed = true;
         }
         changed
     }
 
-    /// From now on this is checked, at once if it is not what was checked before; returns whether it is not. `applied`: its provider is
-    /// that of the asker's spec.
+    /// Checks this from now on, at once if it differs from what was checked before; returns whether it does. `applied`: whether the provider of
+    /// the asker's spec is applied.
     pub(super) fn check(&mut self, key: Key, asker: Asker, target: Arc<Target>, applied: bool) -> bool {
         let now = Instant::now();
         let before = self.checked.remove(&key);
         let same = before.as_ref().is_some_and(|before| before.target == target);
-        // What was found of the issuer stays until the next result, so that a renewed certificate is no outage. It says nothing of what
-        // another spec asks for: neither of its provider nor of its bindings.
+        // The last result for the same issuer stays until the next one, so that a renewed certificate does not look like an outage. It does not
+        // hold for another spec, neither for its provider nor for its bindings.
         let generation = asker.1;
         let failed = before.as_ref().is_some_and(|before| before.failed);
         let was_applied = before.as_ref().and_then(|before| before.applied);

@@ -1,4 +1,4 @@
-//! How many checks may be under way for a namespace, and which are.
+//! How many checks may run at once for a namespace and a cluster, and how many do.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use super::Key;
 
 /// Providers of one namespace that are checked concurrently.
 pub(super) const OF_NAMESPACE: usize = 4;
-/// Former clusters of one SIPCluster's entries that are checked concurrently, of those that failed last and of the others. They may hang, and
-/// its providers have no other places.
+/// Concurrent checks of former clusters of one SIPCluster's entries: one of those that failed last, and one of the others. A former cluster may
+/// hang, and the checks of the SIPCluster's providers use the same places of the namespace.
 const FORMER: usize = 1;
 
-/// How many checks are under way, of each namespace and of each cluster.
+/// Numbers of running checks, by namespace and by cluster.
 #[derive(Default)]
 pub(super) struct Places {
     of_namespace: BTreeMap<String, usize>,
@@ -20,7 +20,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// `fails`: the last check has failed.
+    /// Counts a check that begins. `fails`: whether the last one has failed.
     pub(super) fn take(&mut self, key: &Key, fails: bool) {
         *self.of_namespace.entry(key.namespace.clone()).or_default() += 1;
         *self.of_cluster.entry(key.uid.clone()).or_default() += 1;
@@ -29,7 +29,7 @@ impl Places {
         }
     }
 
-    /// Of the namespace, then of the cluster.
+    /// Numbers of running checks of the namespace, and of the cluster.
     pub(super) fn taken(&self, key: &Key) -> (usize, usize) {
         let of_namespace = self.of_namespace.get(&key.namespace);
         let of_cluster = self.of_cluster.get(&key.uid);

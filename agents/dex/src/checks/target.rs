@@ -51,8 +51,8 @@ pub struct Provider {
     pub binds: Vec<Bind>,
 }
 
-/// Checks one provider, its directories and its tenant's API server concurrently. A directory's fault comes first, since nobody can log
-/// in without it, and the bindings come last. A directory that has refused its account is asked when that is due.
+/// Checks one provider, its directories and its tenant's API server concurrently. Returns the fault of a directory first, since nobody can log in
+/// without it, and that of bindings last. A directory that has refused its account is queried only when that is due.
 ///
 /// # Errors
 /// Why it does not work.

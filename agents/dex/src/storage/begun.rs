@@ -1,6 +1,6 @@
-//! The begun logins of a provider: what Dex stores before anybody has logged in. A tenant can read the password of its provider in etcd, so
-//! their names, sizes and number can be all that etcd takes. What is read at once is bounded by that, and what Dex would never have made is
-//! removed without a list.
+//! The begun logins of a provider: what Dex stores before a person has logged in. A tenant can read the password of its provider in etcd, and so
+//! store keys with any names, sizes and number. The agent therefore reads a bounded amount at once, and removes what Dex would never have stored
+//! without listing it.
 
 use etcd_client::{
     Client, CompactionOptions, DeleteOptions, GetOptions, GetResponse, KvClient, ResponseHeader, Txn, TxnOp,
@@ -9,26 +9,26 @@ use etcd_client::{
 use super::{Error, connection::mentions, etcd, names::PREFIX};
 use crate::metrics::StorageMetrics;
 
-/// What the names of keys begin with, after a provider's prefix, that Dex writes before anybody has logged in. Each ends with a slash.
+/// Beginnings, after a provider's prefix, of the keys that Dex writes before a person has logged in. Each ends with a slash.
 const KINDS: [&str; 3] = ["auth_req/", "device_req/", "device_token/"];
-/// Begun logins of one kind that a provider may have. People complete one within minutes, and then it is gone.
+/// Most begun logins of one kind that a provider may keep. People complete a login within minutes, and then Dex removes it.
 const MOST: usize = 10_000;
-/// Bytes that they may take. Dex reads all of them at once to find those that have expired.
+/// Most bytes of them. Dex reads all of them at once to find those that have expired.
 const MOST_BYTES: u64 = 32 << 20;
-/// Of more than so many no list is made.
+/// With more logins than this, the agent makes no list.
 const LISTED: usize = 4 * MOST;
-/// Nor of more bytes.
+/// With more bytes than this, neither.
 const LISTED_BYTES: u64 = 4 * MOST_BYTES;
 /// Bytes of the longest name of one. Those of Dex have fewer than 64.
 const LONGEST_NAME: usize = 256;
-/// With fewer than so many their size is not determined while there is room.
+/// With fewer logins than this, the agent does not determine their size unless etcd is short of room.
 const FEW: usize = 256;
-/// The size of so many is measured then.
+/// Number of logins whose size is measured as a sample.
 const SAMPLE: i64 = 16;
-/// Bytes of names that are deleted before the history is dropped.
+/// Most bytes of names that are deleted before the history is compacted.
 const HISTORY: usize = 16 << 20;
-/// Keys in one answer: etcd reads their values too, even if it does not send them. With the largest request that etcd takes, if nothing
-/// else is configured, each has 1.5 MiB.
+/// Keys in one answer: etcd reads their values even if it does not send them. At etcd's default limit of requests, each value has 1.5 MiB at
+/// most.
 const PAGE: i64 = 40;
 /// Largest answer: a page of them.
 const LARGEST_ANSWER: usize = 64 << 20;
@@ -36,7 +36,7 @@ const LARGEST_ANSWER: usize = 64 << 20;
 /// A begun login.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Login {
-    /// The revision of etcd in which it was begun.
+    /// The revision of etcd that created it.
     made: i64,
     /// Of its key and value.
     bytes: u64,
@@ -45,7 +45,7 @@ struct Login {
 /// The begun logins of one kind.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Begun {
-    /// Whose they are.
+    /// The provider's user.
     pub(super) user: String,
     prefix: String,
     /// The oldest first.
@@ -113,7 +113,7 @@ impl<'a> Logins<'a> {
         Ok(())
     }
 
-    /// Those of this provider, by kind. Those of which no list is made are removed.
+    /// The logins of a provider, by kind. Kinds with too many or too large keys for a list are removed.
     pub(super) async fn list(&mut self, user: &str) -> Result<Vec<Begun>, Error> {
         let mut all = Vec::new();
         for kind in KINDS {
@@ -122,7 +122,7 @@ impl<'a> Logins<'a> {
         Ok(all)
     }
 
-    /// Removes so many, those first that were begun first, also from this list.
+    /// Removes the `count` oldest logins, also from this list.
     pub(super) async fn remove_oldest(&mut self, begun: &mut Begun, count: usize) -> Result<(), Error> {
         let oldest = begun.logins.drain(..count.min(begun.logins.len()));
         let Some(until) = oldest.map(|login| login.made).max() else {
@@ -135,7 +135,7 @@ impl<'a> Logins<'a> {
                 Page::Other(why) => return self.remove_all(&begun.prefix, why).await,
             };
             let old = page.into_iter().filter(|(login, _)| login.made <= until);
-            // One that is gone meanwhile is not deleted, which is no error.
+            // A login that is gone by now is not deleted, which is no error.
             let deletions: Vec<TxnOp> = old.map(|(_, key)| TxnOp::delete(key, None)).collect();
             if deletions.is_empty() {
                 continue;
@@ -154,7 +154,7 @@ impl<'a> Logins<'a> {
         Ok(())
     }
 
-    /// Whether there may be more than [`MOST`], or than [`MOST_BYTES`], by the size of the first: names are random, if they are of Dex.
+    /// Whether there may be more than [`MOST`] logins or [`MOST_BYTES`], by the size of the first ones: Dex chooses names at random.
     async fn may_be_too_much(&mut self, prefix: &str) -> Result<bool, Error> {
         let counted = GetOptions::new().with_prefix().with_count_only();
         let counted = self.keys.get(prefix, Some(counted)).await;
@@ -217,8 +217,8 @@ impl<'a> Logins<'a> {
         Ok(removed)
     }
 
-    /// One by one: a request with more than one of the longest names is too large. etcd keeps the name of what is deleted until a
-    /// compaction after the next change, so it would take twice as much room if the history stayed.
+    /// Removes keys one by one: a request with more than one of the longest names is too large. etcd keeps the name of a deleted key until a
+    /// compaction after the next change, so without compactions the removal would take twice the room.
     async fn remove_each(&mut self, prefix: &str) -> Result<u64, Error> {
         let (mut removed, mut names) = (0, 0);
         loop {
@@ -263,7 +263,7 @@ enum Values {
 #[derive(Debug)]
 enum Page {
     Known(Vec<(Login, Vec<u8>)>),
-    /// Of these no list is made.
+    /// Keys that are not listed.
     Other(Why),
 }
 
@@ -295,7 +295,7 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// Ends, even if somebody writes keys as fast as they are read.
+    /// The next page. The pages end even if somebody writes keys as fast as they are read.
     async fn next(&mut self, keys: &mut KvClient, values: Values) -> Result<Option<Page>, Error> {
         let Some(from) = self.from.take() else {
             return Ok(None);
@@ -340,7 +340,7 @@ fn size(key: &[u8], value: &[u8]) -> u64 {
     u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX)
 }
 
-/// `None`: the answer is larger than [`LARGEST_ANSWER`], since this etcd takes larger requests than others.
+/// Reads a page; `None` if the answer is larger than [`LARGEST_ANSWER`], which an etcd with a higher limit of requests may send.
 async fn read(keys: &mut KvClient, from: Vec<u8>, options: GetOptions) -> Result<Option<GetResponse>, Error> {
     match keys.get(from, Some(options)).await {
         Err(error) if mentions(&error, "decoded message length too large") => Ok(None),

@@ -1,4 +1,4 @@
-//! Connections to etcd, as the user who may add users.
+//! Connections to etcd, as the user that may add users.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,7 +12,7 @@ const ROOT: &str = "root";
 /// A key that exists until what etcd held before it required passwords is removed, also across a restart of the agent.
 const UNTRUSTED: &str = "sip-dex-untrusted";
 
-/// Where etcd is, and as whom the agent is there.
+/// Addresses of etcd, and the user that the agent has there.
 #[derive(Clone, Debug)]
 pub(super) struct Etcd {
     endpoints: Vec<String>,
@@ -23,7 +23,8 @@ pub(super) struct Etcd {
 }
 
 impl Etcd {
-    /// `None`: the site has none. Without a password there is none either: no provider would be separate from another.
+    /// `None`: the site has no etcd for providers. Without a password the options count as absent, since no provider would be separate from
+    /// another.
     pub(super) fn new(args: StorageArgs) -> Option<Self> {
         let StorageArgs {
             endpoints,
@@ -52,8 +53,8 @@ impl Etcd {
         }
     }
 
-    /// A client with the rights to add users. An etcd without authentication has it from now on: before, no provider is
-    /// separate from another. It is one that was just installed, or one that has lost its data.
+    /// A client with the rights to add users. Turns on authentication in an etcd that has none: one that was just installed, or that has lost its
+    /// data. Before, no provider is separate from another.
     pub(super) async fn connect(&self) -> Result<Client, Error> {
         let password = self.password().await?;
         let user = Some((self.user.as_str(), password.as_str()));
@@ -71,7 +72,7 @@ impl Etcd {
         Ok(client)
     }
 
-    /// Clients of each member that answers, by itself, for what takes time. Their etcd requires passwords.
+    /// A client of each member that answers, for requests that take time. The etcd requires passwords.
     pub(super) async fn members(&self, answer: Duration) -> Result<Vec<Client>, Error> {
         let password = self.password().await?;
         let user = Some((self.user.as_str(), password.as_str()));
@@ -136,7 +137,7 @@ impl Etcd {
     async fn require_passwords(&self, password: &str) -> Result<(), Error> {
         let user = self.user.as_str();
         let mut client = self.connect_as(None).await.map_err(etcd("connect"))?;
-        // Whoever uses an etcd without passwords could not use it any longer.
+        // Turning on authentication would lock out other users of this etcd.
         let count = foreign_keys(&mut client).await?;
         if count > 0 {
             return Err(Error::Foreign { count });
@@ -144,7 +145,7 @@ impl Etcd {
         present(client.user_add(user, password, None).await).map_err(etcd("add a user"))?;
         let changed = client.user_change_password(user, password).await;
         changed.map_err(etcd("change a password"))?;
-        // This role is built in, and etcd turns on authentication only when a user has it.
+        // This role is built in. etcd turns on authentication only when a user has it.
         let granted = client.user_grant_role(user, ROOT).await;
         granted.map_err(etcd("grant a role"))?;
         let marked = client.put(UNTRUSTED, "", None).await;
@@ -193,8 +194,8 @@ async fn foreign_keys(client: &mut Client) -> Result<i64, Error> {
     Ok(count("\0", GetOptions::new().with_from_key()).await? - own)
 }
 
-/// Removes what etcd held before it required passwords: every client could have added users with all rights, or keys by which a provider
-/// would sign. Each step may have been done before; the last one ends it.
+/// Removes what etcd held before it required passwords: any client could have added users with all rights, or keys with which a provider would
+/// sign. Each step may have been done before; the last one removes the mark.
 async fn remove_untrusted(client: &mut Client, own: &str) -> Result<(), Error> {
     let users = client.user_list().await.map_err(etcd("list users"))?;
     for user in users.users().iter().filter(|user| *user != own) {
@@ -221,17 +222,17 @@ async fn read(path: &PathBuf) -> Result<String, Error> {
         })
 }
 
-/// That something is there already is as good as having added it.
+/// Treats "already exists" as success.
 pub(super) fn present<T>(added: Result<T, etcd_client::Error>) -> Result<(), etcd_client::Error> {
     unless(added, "already exists")
 }
 
-/// That something is gone already is as good as having deleted it.
+/// Treats "not found" as success.
 pub(super) fn absent<T>(deleted: Result<T, etcd_client::Error>) -> Result<(), etcd_client::Error> {
     unless(deleted, "not found")
 }
 
-/// What there is; `None`: etcd does not have it.
+/// `None` where etcd answers "not found".
 pub(super) fn found<T>(found: Result<T, etcd_client::Error>) -> Result<Option<T>, etcd_client::Error> {
     match found {
         Err(error) if mentions(&error, "not found") => Ok(None),

@@ -1,9 +1,9 @@
-//! Keeps room in the storage for every provider. Whoever reaches one can begin logins there without a name or a password, and Dex stores
-//! each with the texts of its request until it expires. An etcd that is full takes nothing from anybody, until somebody repairs it.
+//! Keeps room in the storage for every provider. Anybody who reaches a provider can begin logins there without credentials, and Dex stores each
+//! with the texts of its request until it expires. A full etcd accepts no write from any provider until it is repaired.
 //!
-//! So a provider has a most of begun logins. From half of etcd's quota on, the oldest of the provider that takes most room go, until less
-//! is in use; then the room is given back and the alarm is ended. Nothing else is ever removed here. What fails for one provider, or takes
-//! long, keeps nothing of this from the others.
+//! So the number and size of a provider's begun logins are limited. While half of etcd's quota or more is in use, the agent removes the oldest
+//! logins of the provider that uses most room; then it compacts and defragments etcd, and disarms the alarm. It removes nothing else here. A
+//! failure or a slow answer for one provider does not keep the agent from doing this for the others.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,25 +18,25 @@ use super::{
 };
 use crate::metrics::StorageMetrics;
 
-/// A provider whose begun logins take less keeps them, however little room there is: then it is something else that takes it.
+/// A provider whose begun logins take less keeps them, however little room there is: something else uses the room then.
 const LITTLE: u64 = 1 << 20;
-/// Removed logins are worth a defragmentation if they have this part of what etcd takes on its disk.
+/// The agent defragments after removing logins only if these have at least one part in so many of etcd's file.
 const RELEVANT: u64 = 16;
-/// How often the oldest half of the largest goes in one pass.
+/// How often the agent removes the oldest half of the largest kind in one pass.
 const ROUNDS: usize = 16;
-/// Within this time etcd has compacted its history, or a member its file.
+/// A compaction, or a defragmentation of one member, ends within this time.
 const REPAIR: Duration = Duration::from_mins(1);
-/// Within this time the begun logins of one provider are read, or removed.
+/// Reading or removing the begun logins of one provider ends within this time.
 const PROVIDER: Duration = Duration::from_secs(20);
-/// Within this time those of all are read.
+/// Reading those of all providers ends within this time.
 const PROVIDERS: Duration = Duration::from_secs(40);
-/// Within this time all is done, or it begins anew.
+/// A whole pass ends within this time, or begins anew.
 const PASS: Duration = Duration::from_mins(4);
 
 /// How full etcd is, by its fullest member.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Space {
-    /// Bytes of the file: at the quota etcd takes nothing more.
+    /// Bytes of the file: at the quota etcd accepts no write.
     size: u64,
     /// Of these in use.
     in_use: u64,
@@ -47,7 +47,7 @@ struct Space {
 }
 
 impl Space {
-    /// Of two members, as one.
+    /// The fuller of two members in each respect.
     fn and(self, other: Self) -> Self {
         Self {
             size: self.size.max(other.size),
@@ -61,23 +61,23 @@ impl Space {
         self.quota.is_some_and(|quota| bytes >= quota / 2)
     }
 
-    /// Whether begun logins have to go.
+    /// Whether begun logins have to be removed.
     fn is_short(self) -> bool {
         self.is_half(self.in_use)
     }
 
-    /// Whether the file has room that nothing but a defragmentation gives back, and that is missing soon.
+    /// Whether the file has unused room that only a defragmentation gives back, and that etcd will soon need.
     fn is_fragmented(self) -> bool {
         (self.is_full || self.is_half(self.size)) && self.in_use < self.size / 4 * 3
     }
 }
 
-/// Providers for which something failed, and what was the first error of each.
+/// Providers for which a step failed, with the first error of each.
 #[derive(Debug, Default)]
 struct Failed(BTreeMap<String, Error>);
 
 impl Failed {
-    /// Waits for what is done for a provider, until this end and at most [`PROVIDER`].
+    /// Waits for a step for one provider, until `end` and for [`PROVIDER`] at most; records its failure.
     async fn check<T>(
         &mut self,
         user: &str,
@@ -107,7 +107,7 @@ impl Failed {
     }
 }
 
-/// Removes begun logins that are too many, and makes room.
+/// Removes begun logins beyond the limits, and makes room.
 pub(super) async fn keep_free(etcd: &Etcd, metrics: &StorageMetrics) -> Result<(), Error> {
     let pass = Box::pin(pass(etcd, metrics));
     let done = time::timeout(PASS, pass).await;
@@ -170,7 +170,7 @@ async fn remove_largest(
         };
         let mut begun = all.swap_remove(largest);
         let (user, half) = (begun.user.clone(), begun.half());
-        // A defragmentation stops a member for a moment: not for little, which anybody can write again.
+        // A defragmentation blocks a member for a moment, so it is not done for a little room, which anybody can fill again.
         let is_relevant = space.is_full || begun.size() / 2 >= space.size / RELEVANT;
         let history = if is_relevant {
             History::OfLogins
@@ -179,7 +179,7 @@ async fn remove_largest(
         };
         let end = Instant::now() + PROVIDER;
         let removed = failed.check(&user, end, logins.remove_oldest(&mut begun, half));
-        // Where it fails, another is the largest.
+        // Where it fails, another provider is the largest next.
         if removed.await.is_some() {
             all.push(begun);
             space = make_room(members, space, history, metrics).await?;
@@ -188,7 +188,7 @@ async fn remove_largest(
     Ok(())
 }
 
-/// What the history of etcd has.
+/// What the history of etcd contains.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum History {
     /// Begun logins that were removed just now. etcd counts their bytes as in use until it has written twice more, and while it is full it
@@ -208,7 +208,7 @@ impl History {
     }
 }
 
-/// Drops the history, gives the room of what is gone back, and ends the alarm.
+/// Compacts the history, defragments the members, and disarms the alarm.
 async fn make_room(
     members: &mut [Client],
     before: Space,
@@ -220,7 +220,7 @@ async fn make_room(
     now.is_full = before.is_full || now.is_full;
     let is_counted_late = history == History::OfLogins && (now.is_full || now.is_short());
     if now.is_fragmented() || is_counted_late {
-        // One after the other: a member answers nothing meanwhile.
+        // One after the other: a member answers nothing during a defragmentation.
         for member in &mut *members {
             member.defragment().await.map_err(etcd("defragment"))?;
         }

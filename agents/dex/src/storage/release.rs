@@ -1,5 +1,5 @@
-//! Which releases of etcd keep users apart. Tenants can read the Secret of their provider, and so have the user and the password by which
-//! it reaches etcd: what a user can do there beyond its role, a tenant can do to all others. Pure.
+//! Which releases of etcd separate users. Tenants can read the Secret of their provider, with the user and the password by which it reaches etcd:
+//! whatever a user can do beyond its role, a tenant can do to all others. Pure.
 //!
 //! | advisory of etcd | what a user can do | mended in |
 //! |---|---|---|
@@ -12,12 +12,12 @@
 /// The first releases that keep users apart, for people.
 pub(super) const FIRST: &str = "3.6.14 or a later 3.6, 3.7.1 or later";
 
-/// The first patch release that does, of each minor release of 3 that needs one.
+/// For each minor release of 3 that needs one, the first patch release that separates users.
 const PATCHES: [(u64, u64); 2] = [(6, 14), (7, 1)];
 
-/// Whether this release does, as etcd tells it, such as `3.6.14`. One that cannot be read does not.
+/// Whether this release separates users. `version`: as etcd reports it, such as `3.6.14`; false for any other text.
 pub(super) fn keeps_users_apart(version: &str) -> bool {
-    // What follows the numbers of a build of one's own, such as `-k3s1`.
+    // Builds by others have a suffix after the numbers, such as `-k3s1`.
     let numbers = version.split(['-', '+']).next().unwrap_or_default();
     let mut numbers = numbers.split('.').map(str::parse::<u64>);
     let (Some(Ok(major)), Some(Ok(minor)), Some(Ok(patch)), None) =

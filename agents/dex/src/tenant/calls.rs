@@ -1,4 +1,4 @@
-//! Calls of one API server, about bindings. Each is given up in time: a webhook of the tenant that does not answer holds up no other call.
+//! Calls to one API server, about bindings. Each has a time limit: a webhook of the tenant that does not answer delays no other call.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(super) struct Listed {
     pub(super) complete: Result<(), Error>,
 }
 
-/// Until when calls are waited for.
+/// The time limit of calls.
 #[derive(Clone, Copy)]
 struct Limit {
     time: Duration,
@@ -62,7 +62,8 @@ impl Calls {
         self.tenant.server().to_owned()
     }
 
-    /// From now on, and no longer than calls are made at all. It is called as if it were not shorter, so that a fault has one text.
+    /// A limit from now on, which ends no later than that of all calls. Messages state `time` even where less is left, so that the same fault has
+    /// the same text each time.
     fn limit(&self, time: Duration) -> Limit {
         let until = self.until.min(Instant::now() + time);
         Limit { time, until }
@@ -111,8 +112,8 @@ impl Calls {
         self.all(&format!("apply {}s", K::kind(&())), applications).await
     }
 
-    /// Makes these calls concurrently. Returns that some are not answered in time, or else the first fault by their order: which calls come
-    /// first, and which ends first, is by chance, and the status is not.
+    /// Makes these calls concurrently. Returns that some were not answered in time, or else the first fault in the order of `calls`: the order in
+    /// which they are made and answered varies, and the status must not.
     async fn all(
         &self,
         action: &str,
@@ -125,7 +126,7 @@ impl Calls {
             (index, done)
         });
         let mut calls: Vec<_> = calls.collect();
-        // Where many hang, the others are not always left over for the end.
+        // Begins at a random call, so that calls that hang do not leave the same others without time in each check.
         let begin = anywhere(calls.len());
         calls.rotate_left(begin);
         let mut done: Vec<_> = stream::iter(calls).buffer_unordered(AT_ONCE).collect().await;
@@ -190,7 +191,7 @@ fn within<K: Binding>(namespace: Option<&str>) -> Request {
     Request::new(K::url_path(&(), namespace))
 }
 
-/// A place among so many, by chance.
+/// A random place among so many.
 fn anywhere(many: usize) -> usize {
     let many = u128::try_from(many).unwrap_or_default().max(1);
     usize::try_from(Uuid::new_v4().as_u128() % many).unwrap_or_default()

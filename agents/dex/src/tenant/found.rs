@@ -1,5 +1,5 @@
-//! What is read of a binding in a tenant's cluster. Everything in it is the tenant's choice: what is more than any binding of the agent has
-//! is passed over.
+//! What the agent reads of a binding in a tenant's cluster. The tenant chooses all of it: fields beyond those of the agent's own bindings are
+//! skipped.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -46,19 +46,19 @@ pub(super) struct Metadata {
 pub(super) struct Labels(BTreeMap<String, String>);
 
 impl Found {
-    /// Whether it is this very object, listed by another way.
+    /// Whether both are the same object, from different lists.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.metadata.uid.is_some() && self.metadata.uid == other.metadata.uid
     }
 
-    /// Whether it is this object and binds the same role: that of one cannot be changed.
+    /// Whether it is the desired object and binds the same role: the role of a binding cannot be changed.
     pub(super) fn is<K: Binding>(&self, desired: &K) -> bool {
         self.metadata.name == desired.name_any()
             && self.metadata.namespace == desired.namespace()
             && self.role == *desired.role()
     }
 
-    /// Whether it is this object as it is desired.
+    /// Whether it is the desired object, without any difference.
     pub(super) fn stands_as<K: Binding>(&self, desired: &K) -> bool {
         let Labels(labels) = &self.metadata.labels;
         self.is(desired)

@@ -1,5 +1,5 @@
-//! In which order the bindings at one API server become as they should be. Whatever is deleted is deleted first, of every kind: a right that the
-//! spec takes away does not wait for one that it gives, for another API server, nor for a call that hangs.
+//! The order in which the bindings at one API server are reconciled. Deletions of every kind come first: a right that the spec takes away does
+//! not wait for a right that it gives, for another API server, or for a call that hangs.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use tokio::time;
 
 use super::{Binding, CONNECT, Error, calls::Calls, found::Found};
 
-/// What is done about the bindings that are asked for. The others are deleted in any case.
+/// What to do with the bindings that are asked for. The others are deleted in any case.
 #[derive(Clone, Copy)]
 pub(super) enum Then<'a, 'u> {
     Apply,
     Keep,
-    /// They are deleted, except those that another API server also has.
+    /// Delete them, except those that the API server in use has, too.
     Delete(Option<&'a Used<'u>>),
-    /// If there are any, it is an error.
+    /// Report an error if there are any: whether they are in use is not known.
     MayDelete,
 }
 
-/// The API server that is used now, once it is connected to.
+/// The API server in use, once the connection to it is made.
 pub(super) struct Used<'a>(Shared<BoxFuture<'a, Result<Arc<Calls>, Error>>>);
 
 impl<'a> Used<'a> {
@@ -39,7 +39,7 @@ impl<'a> Used<'a> {
         Self(connected.boxed().shared())
     }
 
-    /// The bindings of a kind that it has.
+    /// Lists the bindings of a kind at the API server in use.
     async fn bindings<K: Binding>(&self, selector: &str) -> Result<Vec<Found>, Error> {
         let listed = async {
             let listed = self.0.clone().await?.list::<K>(selector).await?;
@@ -50,23 +50,23 @@ impl<'a> Used<'a> {
     }
 }
 
-/// What was done about the bindings of a kind, before any is applied.
+/// The bindings of a kind after the deletions, before any is applied.
 struct Cleared {
-    /// Those that are asked for, whatever is in them, unless they are to be deleted.
+    /// The bindings that are asked for, whatever their content, unless they are to be deleted.
     present: Vec<Found>,
-    /// Those that were to be deleted.
+    /// The bindings that were to be deleted.
     surplus: Vec<Found>,
-    /// Those that are in use elsewhere, so that they stay.
+    /// The bindings that are in use elsewhere, so that they stay.
     in_use: Vec<Found>,
     /// The first fault.
     result: Result<(), Error>,
 }
 
 impl Calls {
-    /// Deletes the bindings that nobody asks for, and does `then` about the others.
+    /// Deletes the bindings that are not asked for, and does `then` to the others.
     ///
     /// # Errors
-    /// The first fault by kind and order, whichever came first.
+    /// The first fault by kind and order, whenever it occurred.
     pub(super) async fn reconcile(&self, bindings: &GroupBindings, then: Then<'_, '_>) -> Result<(), Error> {
         let GroupBindings {
             selector,
@@ -86,15 +86,15 @@ impl Calls {
         in_cluster.and(in_namespaces)
     }
 
-    /// Deletes all bindings, except those that the API server has which is used now.
+    /// Deletes all bindings, except those that the API server in use has, too.
     pub(super) async fn leave(&self, bindings: &GroupBindings, used: &Used<'_>) -> Result<(), Error> {
-        // It is connected to meanwhile.
+        // The connection is made meanwhile.
         let (left, _) = tokio::join!(self.reconcile(bindings, Then::Delete(Some(used))), used.0.clone());
         left
     }
 
-    /// Lists a kind, and deletes what is to be deleted of it. The selectors are of the provider's bindings, and of those whose provider the
-    /// cluster does not have any more.
+    /// Lists the bindings of a kind, and deletes those that have to go. The selectors select the provider's bindings, and those of providers that
+    /// the cluster does not have any more.
     ///
     /// # Errors
     /// When the provider's bindings cannot be listed: then nothing is done about any of the kind.
@@ -126,7 +126,8 @@ impl Calls {
         })
     }
 
-    /// Deletes what nobody asks for: these of the provider's, and those whose provider the cluster does not have any more. Returns all of them.
+    /// Deletes bindings that are not asked for: those of the provider (`unasked`), and those of providers that the cluster does not have any
+    /// more. Returns all of them.
     async fn clear_unasked<K: Binding>(
         &self,
         mut unasked: Vec<Found>,
@@ -142,7 +143,7 @@ impl Calls {
         (unasked, deleted.and(also_deleted).and(stale.complete))
     }
 
-    /// Deletes those that are asked for, if that is to be.
+    /// Deletes the bindings that are asked for, if `then` says so.
     async fn clear_asked<K: Binding>(&self, own: &str, present: Vec<Found>, then: Then<'_, '_>) -> Cleared {
         let kept = |present, result| Cleared {
             present,
@@ -157,7 +158,7 @@ impl Calls {
         };
         let mut in_use = Vec::new();
         if let Some(used) = used.filter(|_| !present.is_empty()) {
-            // Listed later than what is deleted: a binding that the same cluster is given meanwhile is not among that.
+            // Listed after the bindings to delete, so a binding that the same cluster gets meanwhile is not among those.
             in_use = match used.bindings::<K>(own).await {
                 Ok(in_use) => in_use,
                 Err(error) => return kept(present, Err(error)),
@@ -174,7 +175,7 @@ impl Calls {
         }
     }
 
-    /// Applies what is asked for, if it is to be, and lists once more what was deleted: finalizers may hold it.
+    /// Applies the bindings that are asked for, if `then` says so, and lists once more what was deleted: finalizers may keep it.
     async fn finish<K: Binding>(
         &self,
         (own, stale): (&str, &str),

@@ -1,4 +1,4 @@
-//! Former kubeconfigs, which stay in their Secrets until they are used: an entry may have several, and each may have 64 KiB.
+//! Former kubeconfigs, which stay in their Secrets until they are used: an entry may have several of up to 64 KiB each.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ pub struct Stored {
     digest: [u8; 32],
 }
 
-/// Where kubeconfigs are read.
+/// Reads kubeconfigs from Secrets.
 #[derive(Clone)]
 pub struct Secrets {
     client: Client,
-    /// For the Secrets of each namespace that are read at once.
+    /// Limits how many Secrets of each namespace are read at once.
     places: Arc<OfNamespaces>,
 }
 
 impl Secrets {
-    /// Those that this client may read.
+    /// Reads them with the rights of this client.
     #[must_use]
     pub fn new(client: Client, places: Arc<OfNamespaces>) -> Self {
         Self { client, places }
@@ -37,7 +37,7 @@ impl Secrets {
 }
 
 impl Stored {
-    /// This kubeconfig of a Secret.
+    /// Identifies this kubeconfig of a Secret.
     #[must_use]
     pub fn new(namespace: &str, secret: &str, kubeconfig: &[u8]) -> Self {
         Self {

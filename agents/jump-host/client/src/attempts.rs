@@ -1,4 +1,4 @@
-//! Whether an action may have been asked for without a known answer: from then on no failure says that nothing was changed.
+//! Tracks whether the service may have accepted an action whose answer is not known. From then on no failure may state that nothing was changed.
 
 use std::cell::Cell;
 
@@ -6,22 +6,22 @@ use tonic::Status;
 
 use crate::failure::{Failure, reason};
 
-/// The requests for one action, all under one key.
+/// The requests for one action, all under one idempotency key.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    /// A request has left, and the service has not refused it.
+    /// Whether a request was sent that the service has not refused.
     open: Cell<bool>,
 }
 
 impl Attempts {
-    /// Awaits the answer to one request, which leaves now.
+    /// Sends one request, and awaits its answer.
     pub(crate) async fn once<T>(
         &self,
         answer: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Failure> {
         let earlier = self.open.replace(true);
         answer.await.map_err(|status| {
-            // The service's own refusal is one of this request alone: an earlier one may have been accepted.
+            // A refusal by the service concerns this request only: it may have accepted an earlier one.
             if !reason(&status).is_empty() {
                 self.open.set(earlier);
             }
@@ -29,7 +29,7 @@ impl Attempts {
         })
     }
 
-    /// What a failure means, given what was asked for until now.
+    /// The failure to report, given the requests until now: [`Failure::Lost`] where one may have been accepted.
     pub(crate) fn judge(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Ended(_) | Failure::Lost(_) => failure,

@@ -36,9 +36,9 @@ pub(crate) struct Service<'a> {
     ssh_key: Option<MetadataValue<Ascii>>,
 }
 
-/// Whether another replica may answer what this one did not.
+/// Whether another replica may answer the call.
 fn is_elsewhere(status: &Status) -> bool {
-    // The transport's own statuses have no reason of the service.
+    // A status that the transport has made has no reason.
     matches!(status.code(), tonic::Code::Unavailable)
         && matches!(&*reason(status), "STANDBY" | "SHUTTING_DOWN" | "")
 }
@@ -61,7 +61,7 @@ impl<'a> Service<'a> {
         })
     }
 
-    /// A request that proves who calls.
+    /// A request with the token of the caller.
     pub(crate) fn request<T>(&self, message: T) -> Result<Request<T>, Failure> {
         let path = &self.arguments.token;
         let what = "the token of this pod";
@@ -136,9 +136,9 @@ impl<'a> Service<'a> {
 }
 
 enum Connecting {
-    /// No replica will do.
+    /// No other replica would answer differently.
     Failed(Failure),
-    /// Another replica may.
+    /// Another replica may answer; why this one did not.
     Elsewhere(String),
 }
 

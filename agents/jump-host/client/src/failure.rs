@@ -8,7 +8,7 @@ use tonic_types::StatusExt as _;
 /// Why a command has failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// A file.
+    /// A file cannot be read.
     #[error("cannot read {what} from {}: {source}", path.display())]
     File {
         /// What it holds.
@@ -18,7 +18,7 @@ pub(crate) enum Failure {
         /// Why not.
         source: std::io::Error,
     },
-    /// A file without what it should hold.
+    /// A file lacks its expected content.
     #[error("{} does not hold {what}", path.display())]
     Content {
         /// What it should hold.
@@ -26,33 +26,33 @@ pub(crate) enum Failure {
         /// The file.
         path: PathBuf,
     },
-    /// The address.
+    /// The address is not valid.
     #[error("--address {address:?} must be HOST:PORT")]
     Address {
         /// As given.
         address: String,
     },
-    /// Nobody serves.
+    /// No replica serves.
     #[error("no replica of PowerService at {address} serves: {last}")]
     NotServed {
         /// As given.
         address: String,
-        /// Why the last one that was tried does not.
+        /// The answer of the last address that was tried.
         last: String,
     },
-    /// The service refuses, or fails.
+    /// The service has refused the call, or has failed.
     #[error("{}", .0.message())]
     Status(Box<Status>),
-    /// The action itself has failed, as the service says.
+    /// The service reports that the action has failed.
     #[error("{}", .0.message())]
     Ended(Box<Status>),
-    /// Something else has failed after an action was asked for.
+    /// A failure after the service may have accepted the action.
     #[error("{0}; the action may have been carried out: `host status` shows the host")]
     Lost(Box<Failure>),
-    /// The output.
+    /// The output cannot be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] std::io::Error),
-    /// JSON.
+    /// The output cannot be encoded as JSON.
     #[error("cannot write JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -72,7 +72,7 @@ pub(crate) fn reason(status: &Status) -> String {
 }
 
 impl Failure {
-    /// As `--help` explains.
+    /// The exit code, as `--help` lists them.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::File { .. } | Self::Content { .. } | Self::Output(_) | Self::Json(_) => 1,

@@ -210,11 +210,11 @@ pub(crate) fn consoles(format: Format, got: &GetConsoleResponse) -> Result<(), F
     }
 }
 
-/// What became of an action so far.
+/// The steps of an action that the service has reported, and the result.
 pub(crate) struct Outcome {
     format: Format,
     output: OutcomeOutput,
-    /// Steps that were printed, and that came: a repetition begins with the first one again.
+    /// How many steps were printed, and how many came since the last request: a repetition begins with the first step again.
     printed: usize,
     came: usize,
 }
@@ -229,7 +229,7 @@ impl Outcome {
         }
     }
 
-    /// The steps come from the first one again.
+    /// A repeated request yields the steps from the first one again.
     pub(crate) fn restart(&mut self) {
         self.came = 0;
     }

@@ -78,7 +78,7 @@ impl Accepting {
         let peer = self.connections.open(canonical);
         let acceptor = self.acceptor.clone();
         self.handshakes.spawn(async move {
-            // Whoever asks one small thing is not to wait for more bytes of it.
+            // Small requests are sent at once, without waiting for more bytes.
             let _ = stream.set_nodelay(true);
             let done = tokio::select! {
                 done = timeout(HANDSHAKE, acceptor.accept(stream)) => done,
@@ -125,8 +125,7 @@ impl Connected for Connection {
 }
 
 impl Connection {
-    /// An error once the connection is over. It counts for writes too: of a peer that does not read, HTTP/2 reads nothing either while a
-    /// write waits.
+    /// An error once the connection is over, also for writes: while a write waits for a peer that does not read, HTTP/2 reads nothing either.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(over) = self.over.as_mut() else {
             return Err(io::ErrorKind::TimedOut.into());

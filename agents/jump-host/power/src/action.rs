@@ -1,4 +1,4 @@
-//! Which reset action a change of the power state is. Pure.
+//! Which reset action of the BMC carries out a change of the power state. Pure.
 
 use proto::power::v1 as wire;
 
@@ -35,7 +35,7 @@ pub enum Goal {
 pub enum Impossible {
     /// It cannot be restarted.
     HostIsOff,
-    /// The BMC offers nothing that does it.
+    /// The BMC offers no reset type for it.
     NotOffered {
         /// Reset types that would do it, the best first.
         wanted: &'static [&'static str],
@@ -68,7 +68,7 @@ impl Action {
         }
     }
 
-    /// Whether it does not leave it to the operating system.
+    /// Whether the action takes effect at once, without the operating system.
     #[must_use]
     pub const fn is_forced(self) -> bool {
         match self {
@@ -98,8 +98,8 @@ impl Action {
         }
     }
 
-    /// The reset type to send to a host in this state; `None`: it is as asked. A BMC that does not say what it offers (`None`) gets
-    /// the best one, and may refuse it.
+    /// The reset type to send to a host in this state; `None` if the host is in the wanted state already. A BMC that does not list its reset
+    /// types (`offered` is `None`) gets the best one, and may refuse it.
     ///
     /// # Errors
     /// [`Impossible`].

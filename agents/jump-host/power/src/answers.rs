@@ -1,4 +1,4 @@
-//! Which hosts' BMCs gave no usable answer to the last call, for the condition of the jump host. Nothing is asked for it: a BMC that
+//! Which hosts' BMCs gave no usable answer to the last call, for the condition of the jump host. No BMC is queried for this, so that a BMC that
 //! nobody calls costs nothing, and a slow one delays no cluster.
 
 use std::{
@@ -13,7 +13,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::error::Error;
 
-/// For how long a failure counts: nobody may call the BMC again.
+/// How long a failure counts: there may be no later call of the BMC.
 const KEPT: Duration = Duration::from_mins(10);
 
 /// A failure of a BMC in a call of a cluster.
@@ -23,7 +23,7 @@ struct Failed {
     until: Instant,
 }
 
-/// By uid of the cluster and of the host: a host that goes to another cluster takes nothing along.
+/// By the uids of the cluster and of the host, so that a host that moves to another cluster does not take its failures along.
 type Failures = Mutex<HashMap<(String, String), Failed>>;
 
 /// How BMCs answered the calls of clusters. Cheap to clone.
@@ -33,7 +33,7 @@ pub struct Answers {
     changed: Arc<Changed>,
 }
 
-/// The clusters whose failures have changed and that nobody has taken yet. There is at most one entry for each cluster.
+/// The clusters whose failures have changed since [`Changes::next`] returned them last. Each is listed once.
 #[derive(Debug, Default)]
 struct Changed {
     clusters: Mutex<BTreeSet<ClusterId>>,
@@ -68,7 +68,7 @@ pub struct Unanswered {
 }
 
 impl Answers {
-    /// No answers yet, and the clusters for which that changes.
+    /// Without answers; and the receiver of the clusters whose answers change.
     #[must_use]
     pub fn new() -> (Self, Changes) {
         let changed = Arc::<Changed>::default();
@@ -77,7 +77,7 @@ impl Answers {
         (Self { failures, changed }, changes)
     }
 
-    /// The hosts of a cluster whose BMCs failed in its last call of them.
+    /// The given hosts of a cluster whose BMCs failed in the cluster's last call.
     #[must_use]
     pub fn unanswered<'a>(
         &self,
@@ -99,7 +99,7 @@ impl Answers {
         found
     }
 
-    /// Notes how a call of a cluster ended. What does not concern the BMC changes nothing.
+    /// Records how a call of a cluster ended. An error that does not concern the BMC changes nothing.
     pub(crate) fn note<T>(&self, cluster: &ClusterId, host: &HostId, outcome: &Result<T, Error>) {
         let kind = match outcome {
             Ok(_) => None,

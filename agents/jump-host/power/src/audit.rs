@@ -23,11 +23,11 @@ use crate::{action::Action, error::reason, tenant::Tenant, token::Holder};
 
 /// Header by which the client says which ssh key its user has logged in with.
 pub const CLAIMED_KEY: &str = "sip-ssh-key";
-/// Longest claim.
+/// Longest key that a client may state, in bytes.
 const LONGEST: usize = 256;
-/// Namespaces whose refusals are counted apart; those of others are counted together.
+/// Namespaces whose refusals have a limit of their own; further ones share one.
 const TENANTS: usize = 1024;
-/// Time without a refusal after which a namespace gives its place to another: it may have as many lines at once as a new one by then.
+/// After this time without a refusal, a namespace gives its place to another. Its limit is the same as a new one's by then.
 const IDLE: Duration = Duration::from_mins(1);
 
 /// Outcome of an action that is about to be sent.
@@ -96,13 +96,13 @@ impl PowerMetrics {
 pub(crate) struct Caller {
     address: SocketAddr,
     claimed_key: String,
-    /// Whose the token is, once that is proven: whether it is a jump host's may not be known yet.
+    /// Who holds the token, once the API server has confirmed it. Whether that is a jump host may not be known yet.
     holder: Option<Holder>,
     tenant: Option<Tenant>,
 }
 
 impl Caller {
-    /// A caller of which only the address is known.
+    /// A caller of which only the address is known, and the key that the client states.
     pub(crate) fn new(address: SocketAddr, headers: &MetadataMap) -> Self {
         Self {
             address,
@@ -126,9 +126,9 @@ impl Caller {
 pub(crate) struct Audit {
     events: Events,
     metrics: PowerMetrics,
-    /// Strangers decide how often they are refused.
+    /// Limits the lines for refused strangers, who decide how many calls they make.
     refused: Quiet,
-    /// So do tenants, by namespace.
+    /// Limits the lines for refused calls of tenants, by namespace.
     refused_tenants: Mutex<HashMap<String, Refusals>>,
 }
 
@@ -143,7 +143,7 @@ struct Refusals {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
     pub(crate) call: &'static str,
-    /// As asked for, cut off.
+    /// The host as the caller has named it, truncated.
     pub(crate) host: &'a str,
     pub(crate) action: Option<Action>,
 }
@@ -162,7 +162,7 @@ impl Audit {
         &self.metrics
     }
 
-    /// A call was answered. Only refusals are logged: reads that succeed change nothing.
+    /// Records the answer to a call. Only refusals are logged: reads that succeed change nothing.
     pub(crate) fn answered(&self, caller: &Caller, about: About<'_>, refusal: Option<&Status>) {
         let outcome = refusal.map_or_else(|| "OK".to_owned(), reason);
         let labels = [(METHOD, about.call.to_owned()), labelled(&outcome)];
@@ -180,7 +180,7 @@ impl Audit {
         }
     }
 
-    /// Whether another refusal of a tenant is to be logged, and how many before it were not.
+    /// Whether to log another refusal of a tenant, and how many were not logged before it.
     fn line_of(&self, namespace: &str) -> Option<u64> {
         let now = Instant::now();
         let mut tenants = self
@@ -201,7 +201,7 @@ impl Audit {
         refusals.lines.line()
     }
 
-    /// An action is about to be sent: a process that is killed before it has ended leaves this line.
+    /// Logs that an action is about to be sent. If the process is killed before the end of the action, this line remains.
     #[expect(clippy::unused_self, reason = "it is part of the audit")]
     pub(crate) fn sending(&self, caller: &Caller, about: About<'_>, reset_type: &str) {
         log(
@@ -213,7 +213,7 @@ impl Audit {
         );
     }
 
-    /// An action has ended: counted and logged.
+    /// Counts and logs the end of an action.
     pub(crate) fn acted(&self, caller: &Caller, about: About<'_>, outcome: &Result<(), Status>) {
         let why = outcome.as_ref().err().map_or("", Status::message);
         let outcome = outcome.as_ref().err().map_or_else(|| "OK".to_owned(), reason);
@@ -224,7 +224,7 @@ impl Audit {
         log(caller, about, &outcome, why, 0);
     }
 
-    /// The same, for whoever looks at the host.
+    /// Publishes the end of an action as an Event on the host.
     pub(crate) async fn announce(
         &self,
         caller: &Caller,
@@ -311,7 +311,7 @@ fn log(caller: &Caller, about: About<'_>, outcome: &str, why: &str, withheld: u6
     );
 }
 
-/// The claim in a call's headers; empty without a claim that could be one of a key.
+/// The key that a client states in the headers of a call; empty without a text that could be one.
 fn claimed_key(headers: &MetadataMap) -> String {
     let value = headers.get(CLAIMED_KEY).and_then(|value| value.to_str().ok());
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=:.@_-".contains(&byte);

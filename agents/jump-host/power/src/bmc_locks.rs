@@ -1,5 +1,5 @@
-//! One action at a time on each BMC, however many systems it serves. A BMC may serve hosts of several tenants: of each tenant, which is a
-//! namespace, one action waits for the BMC, so none of them can fill the queue.
+//! Locks that allow one action at a time on each BMC, however many systems it serves. A BMC may serve hosts of several tenants. Of each tenant,
+//! that is, namespace, one action at a time waits for the BMC, so no tenant can fill the queue.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,8 +19,7 @@ const WAIT: Duration = Duration::from_mins(1);
 
 type Gate = Arc<tokio::sync::Mutex<()>>;
 
-/// The BMCs that actions are being sent to, each by its host and port and by those that they resolve to, and the namespaces whose actions
-/// these are.
+/// The BMCs to which actions are being sent, by host and port and by the addresses that these resolve to; and the namespaces of these actions.
 #[derive(Debug, Default)]
 pub(crate) struct BmcLocks {
     bmcs: Gates<String>,
@@ -44,14 +43,14 @@ impl<K> Default for Gates<K> {
 }
 
 impl<K: Eq + Hash> Gates<K> {
-    /// Whoever comes first has it first.
+    /// The lock of a key. Waiting tasks get it in the order in which they ask.
     fn gate(&self, key: K) -> Gate {
         let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         gates.retain(|_, gate| Arc::strong_count(gate) > 1);
         Arc::clone(gates.entry(key).or_default())
     }
 
-    /// Takes one gate after another. Whoever takes several must name them in the same order as others do.
+    /// Takes the locks of several keys, one after another. All callers must pass keys in the same order.
     async fn take(&self, keys: Vec<K>) -> Vec<OwnedMutexGuard<()>> {
         let mut taken = Vec::new();
         for key in keys {
@@ -62,8 +61,8 @@ impl<K: Eq + Hash> Gates<K> {
 }
 
 impl BmcLocks {
-    /// Waits until no other action is being sent to the BMC, as one of a namespace. `bmc`: its host and port. `resolved`: what these resolve
-    /// to, as far as that is known; a BMC that another host names otherwise has one of them too.
+    /// Waits until no other action is being sent to the BMC. `bmc`: its host and port. `resolved`: the addresses to which these resolve, as far
+    /// as known: a host that names the same BMC differently has one of them, too.
     ///
     /// # Errors
     /// [`Error::Overloaded`] after [`WAIT`].
@@ -74,7 +73,7 @@ impl BmcLocks {
         namespace: &str,
     ) -> Result<BmcLock, Error> {
         let resolved = resolved.iter().map(SocketAddr::to_string);
-        // All actions take them in the same order, so no two wait for each other.
+        // All actions take the locks in the same order, so no two wait for each other.
         let names: BTreeSet<String> = iter::once(bmc.to_owned()).chain(resolved).collect();
         let of_bmc: Vec<String> = names.into_iter().collect();
         let of_tenant = of_bmc

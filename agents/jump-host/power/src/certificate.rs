@@ -1,4 +1,4 @@
-//! The certificate that clients see, following its files: a renewed one serves the next connection.
+//! The TLS certificate of the port, which follows its files: the next connection gets a renewed one.
 
 use std::{
     fs, io,
@@ -33,7 +33,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// A file has not what it should.
+    /// A file lacks its expected content.
     #[error("{} does not hold {what} in PEM form", path.display())]
     Pem {
         /// The file.
@@ -113,7 +113,7 @@ impl Certificate {
         Ok(config)
     }
 
-    /// Reads the files again and again, for ever. Bad ones are logged once, and the certificate before stays in use.
+    /// Reads the files again and again, without end. Logs files that cannot be used once, and keeps the certificate before.
     pub(crate) async fn follow(&self) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -145,12 +145,12 @@ impl Certificate {
         }
     }
 
-    /// The one that clients see.
+    /// The certificate that new connections get.
     pub(crate) fn current(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.current.load().key)
     }
 
-    /// Why the newest files cannot be used; `None` if they are.
+    /// Why the newest files cannot be used; `None` if they are in use.
     pub(crate) fn refused(&self) -> Option<String> {
         self.refused
             .lock()

@@ -1,7 +1,7 @@
-//! Connections to the port: each has a slot, which it loses when it makes no call or takes more than its share.
+//! Connections to the port: each has a slot, and loses it if it makes no call or its namespace opens too many.
 //!
-//! Everything that reaches the port can open connections. Until a jump host has made a call over one it is *silent*, and loses its slot to
-//! others first ([`ConnectionSlots`]). After that it counts among the connections of its namespace, which is a tenant.
+//! Everything that reaches the port can open connections. A connection without an admitted call of a jump host is *silent*, and loses its slot to
+//! others first ([`ConnectionSlots`]). With its first call it counts among the connections of its namespace, which is a tenant.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,9 +17,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Connections of all callers. The next one takes the slot of another.
+/// Most connections of all callers. A further one takes the slot of another.
 const CONNECTIONS: usize = 512;
-/// Connections of one namespace over which calls were made. The next one replaces another of them.
+/// Most connections of one namespace with admitted calls. A further one replaces another of them.
 const OF_NAMESPACE: usize = 64;
 /// How long a connection is kept over which no call is made.
 const IDLE: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ pub(crate) struct Connections {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer(Arc<Open>);
 
-/// A call that was let in, until it is dropped.
+/// An admitted call, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Call(Peer);
 
@@ -44,7 +44,7 @@ struct Open {
     address: SocketAddr,
     connections: Connections,
     slot: ConnectionSlot,
-    /// Of its first call.
+    /// Namespace of its first call.
     namespace: OnceLock<String>,
     replaced: CancellationToken,
     calls: watch::Sender<Calls>,
@@ -53,7 +53,7 @@ struct Open {
 #[derive(Clone, Copy, Debug)]
 struct Calls {
     in_progress: usize,
-    /// When there were fewer or more last.
+    /// When `in_progress` changed last.
     since: Instant,
 }
 
@@ -71,7 +71,7 @@ impl Connections {
         }
     }
 
-    /// A connection from an address, which may take the slot of another one.
+    /// Registers a connection from an address, which may take the slot of another one.
     pub(crate) fn open(&self, address: SocketAddr) -> Peer {
         let calls = Calls {
             in_progress: 0,
@@ -87,9 +87,9 @@ impl Connections {
         }))
     }
 
-    /// Counts a connection among those of a namespace.
+    /// Counts a connection among those of a namespace; ends another one of the namespace if there are too many.
     fn hold(&self, namespace: &str, open: &Arc<Open>) {
-        // Whatever is upgraded last drops the connection, which takes the same lock: so all of these outlive it.
+        // Dropping the last reference to a connection takes this lock, so these references must outlive it.
         let mut upgraded = Vec::new();
         let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         let own = namespaces.entry(namespace.to_owned()).or_default();
@@ -98,7 +98,7 @@ impl Connections {
         if own.len() <= OF_NAMESPACE {
             return;
         }
-        // The oldest without a call, or the oldest.
+        // The oldest connection without a call in progress, or else the oldest.
         let at = own.iter().position(|other| {
             let other = other.upgrade();
             let is_idle = other.as_ref().is_some_and(|other| other.is_idle());
@@ -120,12 +120,12 @@ impl Peer {
         self.0.address
     }
 
-    /// Another connection has got the slot of this one.
+    /// Waits until another connection has taken the slot of this one.
     pub(crate) async fn evicted(&self) {
         self.0.slot.evicted().await;
     }
 
-    /// A call of a jump host in this namespace was let in.
+    /// Records that a call of a jump host in this namespace was admitted.
     pub(crate) fn call(&self, namespace: &str) -> Call {
         let Self(open) = self;
         open.count(|calls| calls + 1);

@@ -1,7 +1,7 @@
-//! Waiting until the effect of an action shows.
+//! Waits until the BMC shows the effect of an action.
 //!
-//! A BMC has few sessions, and baremetal-operator needs them too. Each read while waiting takes one of the reads that the BMC gets at a
-//! time. A session is kept between two reads only as long as no other effect is waited for at the same BMC.
+//! A BMC has few sessions, and baremetal-operator needs them too. Each read of a wait counts against the concurrent reads of the BMC. A session
+//! stays open between two reads only while no other wait uses the same BMC.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ use crate::{
     tenant::Tenant,
 };
 
-/// How often the cluster is asked whether it still holds the host.
+/// How often the scheduler is asked whether the cluster still holds the host.
 const HELD: Duration = Duration::from_secs(5);
 
-/// For how many reads in a row the BMC may refuse the session.
+/// Reads in a row for which the BMC may refuse the session.
 const REFUSALS: u32 = 3;
 
-/// What is waited for.
+/// The effect to wait for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effect<'a> {
     pub(crate) tenant: &'a Tenant,
@@ -44,7 +44,7 @@ pub(crate) struct Effect<'a> {
 /// Why nothing is read any more.
 #[derive(Debug)]
 enum Over {
-    /// The process ends, or the BMC lets nobody in.
+    /// The process ends, or the BMC refuses every login.
     NoMoreReads(String),
     Superseded,
     TimeIsUp,
@@ -150,7 +150,7 @@ impl<M: Membership> Executor<M> {
         } = polls.effect;
         if polls.held.elapsed() >= HELD {
             let asked = timeout(HELD, self.still_held(tenant, host.id()));
-            // Whoever holds the host now must not be watched. That nobody says who holds it is no such finding.
+            // The state of a host that another cluster holds must not be shown. An error that leaves the holder unknown does not end the wait.
             if let Ok(Err(Error::NotAMember { .. } | Error::Releasing { .. })) =
                 self.unless_over(operation, asked).await?
             {
@@ -200,8 +200,8 @@ impl<M: Membership> Executor<M> {
         Ok(None)
     }
 
-    /// Logs in again. Not cancelled: a session that the BMC has made would be left there. A BMC that refuses the credentials is not tried
-    /// again: it may lock the account.
+    /// Logs in again. Must not be cancelled: a session that the BMC has made would stay open. A BMC that refuses the credentials is not tried
+    /// again, since it may lock the account.
     async fn log_in(&self, polls: &mut Polls<'_>) -> Result<bool, Over> {
         let Effect { tenant, host, .. } = polls.effect;
         let credentials = timeout(READ, host.credentials(&self.client.0)).await;
@@ -227,7 +227,7 @@ impl<M: Membership> Executor<M> {
         }
     }
 
-    /// Waits for something, until this process ends or a forced action takes the place of this one.
+    /// Awaits `waited_for`, until this process ends or a forced action supersedes this one.
     async fn unless_over<T>(
         &self,
         operation: &Operation,

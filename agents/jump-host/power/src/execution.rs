@@ -28,7 +28,7 @@ use crate::{
 const PREPARE: Duration = Duration::from_secs(90);
 /// How long a host may be read.
 pub(crate) const READ: Duration = Duration::from_secs(45);
-/// How long the last checks before an action are taken for true.
+/// How old the last checks before an action may be when it is sent.
 const FRESH: Duration = Duration::from_secs(2);
 
 /// How long an action's effect is waited for, and how often it is read.
@@ -72,7 +72,7 @@ impl std::fmt::Debug for DebugClient {
     }
 }
 
-/// What became of an action.
+/// How an action ended.
 #[derive(Debug)]
 pub(crate) struct Ending {
     /// The host, where it was read.
@@ -130,7 +130,8 @@ impl<M: Membership> Executor<M> {
         Ok((host, system, offered))
     }
 
-    /// Carries an action out. It is sent once at most, whatever happens. `sending` is told the reset type before it can reach the BMC.
+    /// Carries an action out, and sends it once at most, whatever fails. Calls `sending` with the reset type before the request can reach the
+    /// BMC.
     pub(crate) async fn carry_out(
         &self,
         tenant: &Tenant,
@@ -215,8 +216,8 @@ impl<M: Membership> Executor<M> {
         self.observe(client, effect, system.reading, operation).await
     }
 
-    /// Everything before the action, and the last checks right before it: the connection for the action is open by then. A host goes
-    /// to another cluster only after it was released, which takes a write to its BareMetalHost and a report of it.
+    /// Prepares an action, and repeats the checks right before it, when its connection is open already. The host cannot go to another cluster in
+    /// between: before that it is released, which takes a write to its BareMetalHost and a report of it.
     async fn prepare(
         &self,
         tenant: &Tenant,
@@ -289,8 +290,8 @@ impl<M: Membership> Executor<M> {
         }
     }
 
-    /// The host as it is now: its power state may be changed by this cluster, and by the same BMC as before. The labels are checked besides
-    /// the scheduler's answer: whoever uses the host goes by them.
+    /// Reads the host again, and checks that this cluster may change its power state and that its BMC is the same as before. Checks the labels,
+    /// too, since whoever uses the host goes by them, not by the scheduler's answer.
     async fn reread(&self, tenant: &Tenant, earlier: &Host) -> Result<Host, Error> {
         let host = Host::read(&self.client.0, &self.namespaces, earlier.id()).await?;
         allowed(&host)?;
@@ -309,7 +310,7 @@ impl<M: Membership> Executor<M> {
         Ok(host)
     }
 
-    /// That the cluster holds the host now, and does not release it.
+    /// Checks that the cluster holds the host now, and does not release it.
     pub(crate) async fn still_held(&self, tenant: &Tenant, id: &HostId) -> Result<(), Error> {
         let members = self.membership.members(&tenant.cluster).await?;
         let member = members.iter().find(|member| member.host == *id);

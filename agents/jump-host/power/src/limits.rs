@@ -1,5 +1,5 @@
-//! How much one cluster and one namespace, which is a tenant, may have of the service. There is no limit of all together: some callers would
-//! refuse others by it.
+//! How much one cluster and one namespace, which is a tenant, may use of the service. There is no common limit: some callers could use it up for
+//! the others.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ const CALLS_OF_NAMESPACE: [NonZeroU32; 2] = [NonZeroU32::new(10).unwrap(), NonZe
 const ACTIONS_OF_CLUSTER: [NonZeroU32; 2] = [NonZeroU32::new(30).unwrap(), NonZeroU32::new(30).unwrap()];
 /// Actions on one host a minute, and how many at once: BMCs and power supplies suffer from more.
 const ACTIONS_ON_HOST: [NonZeroU32; 2] = [NonZeroU32::new(4).unwrap(), NonZeroU32::new(4).unwrap()];
-/// Clusters, and hosts, whose limiters are remembered before those that are full again are forgotten.
+/// Clusters, and hosts, for which limiters are kept. Beyond that number, limiters that allow a full burst again are removed.
 const REMEMBERED: usize = 1024;
 /// When to retry after a place was not free.
 const SOON: Duration = Duration::from_millis(200);
@@ -36,7 +36,7 @@ const SOON: Duration = Duration::from_millis(200);
 /// Limits of calls and actions.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// Of the namespaces that have calls.
+    /// By namespace, of those with calls in progress.
     calls: Mutex<HashMap<String, Arc<Semaphore>>>,
     accounts: Rates,
     namespaces: Rates,

@@ -1,4 +1,4 @@
-//! Which hosts a cluster holds at this moment. Nothing here is cached: a host that left a second ago is not a member.
+//! Which hosts a cluster holds at this moment. Nothing is cached: a host that has left a second ago is not a member.
 
 use std::collections::BTreeSet;
 
@@ -38,12 +38,12 @@ impl Member {
     }
 }
 
-/// Who says which hosts a cluster holds.
+/// Source of the hosts that a cluster holds.
 pub trait Membership: Send + Sync + 'static {
     /// The hosts that this incarnation of a cluster holds now, by a read of the ledger.
     ///
     /// # Errors
-    /// [`Error::Scheduler`] when that cannot be read: then nobody is a member.
+    /// [`Error::Scheduler`] when that cannot be read; the caller must then treat no host as a member.
     fn members(&self, cluster: &ClusterId) -> impl Future<Output = Result<Vec<Member>, Error>> + Send;
 }
 
@@ -63,7 +63,7 @@ impl Membership for Scheduler {
     }
 }
 
-/// What a caller wants of the host that it names.
+/// What the caller wants to do to the host that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     /// To see it.
@@ -72,15 +72,15 @@ pub(crate) enum Intent {
     Change,
 }
 
-/// Before an ordinal name: no host and no namespace is called so.
+/// Prefix of an ordinal name. No name of a host or namespace begins with it.
 const ORDINAL: char = '@';
 
-/// The member that a person names: `NAMESPACE/NAME`, its name, or `@` and its ordinal name. For a read also the first label of its name
-/// where that is unique, or the ordinal name alone. Any host may be called like these two, also one that has left the cluster a second
-/// ago: so nothing is changed by them.
+/// Finds the member that a person names: by `NAMESPACE/NAME`, its name, or `@` and its ordinal name. For a read also by the first label of its
+/// name where that is unique, or by the ordinal name alone. Another host may have such a text as its name, even one that has left the cluster a
+/// second ago, so they are not accepted for changes.
 ///
 /// # Errors
-/// [`Error::NotAMember`]; [`Error::Invalid`] for a name that several members have, or that names none to change.
+/// [`Error::NotAMember`]; [`Error::Invalid`] for a name that several members have, or that is accepted for reads only.
 pub(crate) fn named<'a>(
     members: &'a [Member],
     cluster: &ClusterId,
@@ -119,7 +119,7 @@ pub(crate) fn named<'a>(
     }
 }
 
-/// A name by which a host can be read, and not changed.
+/// The error for a name that is accepted for reads only.
 fn unclear(member: &Member, name: &str) -> Error {
     let ordinal = member.ordinal_name();
     let ordinal = ordinal.map(|ordinal| format!(" or {ORDINAL}{ordinal}"));
@@ -134,7 +134,7 @@ fn unclear(member: &Member, name: &str) -> Error {
     }
 }
 
-/// The one member that is meant; `None` without any.
+/// The one member that `is_named` selects; `None` without one.
 fn unique<'a>(
     members: &'a [Member],
     name: &str,
@@ -144,7 +144,7 @@ fn unique<'a>(
     match found[..] {
         [] => Ok(None),
         [member] => Ok(Some(member)),
-        // Of a host that was made again both incarnations may be members: the one that stays is meant.
+        // Both incarnations of a host that was made again may be members: the one that is not being released counts.
         [first, second]
             if first.host.key() == second.host.key() && first.is_releasing() != second.is_releasing() =>
         {
@@ -161,7 +161,7 @@ fn unique<'a>(
     }
 }
 
-/// The member of an ordinal name. While a replacement waits both have the same number.
+/// The member with an ordinal name. While a replacement is not bound, it and the replaced member have the same number.
 fn numbered<'a>(members: &'a [Member], name: &str) -> Result<Option<&'a Member>, Error> {
     let numbered: Vec<&Member> = members
         .iter()

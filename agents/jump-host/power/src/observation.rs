@@ -5,7 +5,7 @@ use crate::{
     redfish::{Power, Reading},
 };
 
-/// What was shown since an action.
+/// What the BMC has shown since an action.
 #[derive(Clone, Debug)]
 pub struct Observation {
     goal: Goal,
@@ -14,17 +14,17 @@ pub struct Observation {
     restarted: bool,
 }
 
-/// What a reading adds.
+/// What another reading tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct News {
-    /// It differs from the reading before in what people want to know.
+    /// Whether it differs from the reading before in a value that people are shown.
     pub changed: bool,
-    /// The goal is reached.
+    /// Whether the goal is reached.
     pub reached: bool,
 }
 
 impl Observation {
-    /// Begins with what was shown right before the action.
+    /// Begins with the reading right before the action.
     #[must_use]
     pub fn new(goal: Goal, before: Reading) -> Self {
         Self {
@@ -37,9 +37,9 @@ impl Observation {
 
     /// Takes another reading.
     ///
-    /// A restart shows in one of three ways, of which a BMC may have any: the system is off for a moment, the time of its last reset is
-    /// another one than before, or its boot falls back from the operating system to an earlier stage. A BMC that shows something for
-    /// the first time has shown nothing: it may have been silent before.
+    /// A BMC may show a restart in any of three ways: the system is off for a moment, the time of its last reset changes, or its boot falls back
+    /// from the operating system to an earlier stage. A value that the BMC reports for the first time is no evidence: it may not have reported it
+    /// before.
     pub fn observe(&mut self, reading: Reading) -> News {
         let Self {
             goal,

@@ -1,8 +1,8 @@
-//! Actions by their idempotency keys: each is carried out once, however often it is asked for.
+//! Actions by their idempotency keys: the agent carries each out once, however often it is requested.
 //!
-//! An action belongs to the process, not to the call that began it: it goes on when that call ends, and a repetition with the same key
-//! gets the same steps. It is forgotten [`KEPT`] after its end. A process that has begun later knows nothing of it, so callers name the
-//! term that they know, and a repetition that reaches another process is refused instead of carried out again.
+//! An action belongs to the process, not to the call that began it: it continues when that call ends, and a repetition with the same key gets the
+//! same steps. The process forgets it [`KEPT`] after its end. A process that began later does not know it, so callers state the term that they
+//! know, and a repetition that reaches another process is refused instead of carried out again.
 
 use std::{
     collections::HashMap,
@@ -52,9 +52,9 @@ impl Key {
 enum Stage {
     #[default]
     Preparing,
-    /// The request for it may have left.
+    /// Its request to the BMC may have left.
     Sending,
-    /// The BMC has accepted it, and only its effect is waited for.
+    /// The BMC has accepted it; the agent waits for its effect.
     Observing,
 }
 
@@ -84,7 +84,7 @@ impl Known {
         self.host == host && self.ended.is_none()
     }
 
-    /// Whether a forced action may end it: nothing of it is sent any more.
+    /// Whether a forced action may supersede it: its request was sent, and none follows.
     fn is_observing(&self) -> bool {
         self.progress.borrow().stage == Stage::Observing
     }
@@ -105,12 +105,12 @@ pub(crate) struct Operation {
     superseded: CancellationToken,
 }
 
-/// What a request for an action gets.
+/// What the service does with a request for an action.
 #[derive(Debug)]
 pub(crate) enum Begun {
-    /// It is new: carry it out.
+    /// Carry it out: it is new.
     New(Operation, Follower),
-    /// It was asked for before.
+    /// Report its steps: it was requested before.
     Known(Follower),
 }
 
@@ -119,8 +119,8 @@ pub(crate) enum Begun {
 pub(crate) struct Follower(watch::Receiver<Progress>);
 
 impl Operations {
-    /// The action that a cluster (by uid) has asked for before, under this key and by this name of a host. Whether the cluster still
-    /// holds the host does not matter: nothing is carried out again.
+    /// The action that a cluster (by uid) has requested under this key and by this name of a host. It is found even if the cluster does not hold
+    /// the host any more, since nothing is carried out again.
     pub(crate) fn repeated(&self, cluster: &str, key: &Key, asked: &str, action: Action) -> Option<Follower> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earlier = known.get(&(cluster.to_owned(), key.clone()))?;
@@ -129,9 +129,9 @@ impl Operations {
         (is_kept && is_same).then(|| Follower(earlier.progress.clone()))
     }
 
-    /// Begins an action of a cluster (by uid) on a host (uid, name, name as asked for), unless the key is known. `admit` is asked only
-    /// for a new one. A forced one ends an earlier one of the same cluster of which only the effect is waited for: an operating system
-    /// that hangs ignores graceful actions.
+    /// Begins an action of a cluster (by uid) on a host (uid, name, name as requested), unless the key is known. Calls `admit` only for a new
+    /// action. A forced action supersedes an earlier one of the same cluster whose effect the agent waits for: an operating system that hangs
+    /// ignores graceful actions.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a key that was used for something else; [`Error::UnderWay`] when the host (`name`) has an unfinished
@@ -197,7 +197,7 @@ impl Operations {
 }
 
 impl Operation {
-    /// Tells of a step.
+    /// Records a step, and shows it to the followers.
     pub(crate) fn step(&self, step: Step) {
         self.progress.send_modify(|progress| {
             if progress.steps.len() < STEPS || matches!(step, Step::Done(_)) {
@@ -209,20 +209,20 @@ impl Operation {
         });
     }
 
-    /// From now on the action may reach the BMC: if nothing ends it properly, what became of it is not known.
+    /// Records that the action may reach the BMC from now on. If nothing ends it properly, its outcome counts as unknown.
     pub(crate) fn sending(&self) {
         self.progress
             .send_modify(|progress| progress.stage = Stage::Sending);
     }
 
-    /// The BMC has accepted the action. From now on a forced one may supersede it.
+    /// Records that the BMC has accepted the action. From now on a forced one may supersede it.
     pub(crate) fn sent(&self) {
         self.progress
             .send_modify(|progress| progress.stage = Stage::Observing);
         self.step(Step::Sent(Sent {}));
     }
 
-    /// Waits until a forced action has taken the place of this one.
+    /// Waits until a forced action has superseded this one.
     pub(crate) async fn superseded(&self) {
         self.superseded.cancelled().await;
     }

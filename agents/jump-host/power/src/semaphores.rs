@@ -19,7 +19,7 @@ impl<K> Default for Semaphores<K> {
 }
 
 impl<K: Eq + Hash> Semaphores<K> {
-    /// That of a key. `most`: its permits, the same for every key.
+    /// The semaphore of a key. `most`: its permits, the same for every key.
     pub(crate) fn get(&self, key: K, most: usize) -> Arc<Semaphore> {
         let mut semaphores = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         semaphores.retain(|_, semaphores| Arc::strong_count(semaphores) > 1);

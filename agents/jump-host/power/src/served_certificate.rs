@@ -1,4 +1,4 @@
-//! What clients find wrong with the certificate of the port, before they do: a condition names it.
+//! Finds what clients will reject in the certificate of the port, so that a condition can report it before.
 
 use std::{
     sync::Arc,
@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _
 
 use crate::certificate::Certificate;
 
-/// Part of its life that a certificate should have left: cert-manager renews it when a third is left.
+/// A certificate should have more than one part in so many of its life left: cert-manager renews it when a third is left.
 const LEFT: u32 = 10;
 
 /// Why clients cannot call the service; for people.

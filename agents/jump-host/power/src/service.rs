@@ -57,11 +57,11 @@ pub struct Config {
     pub metrics: PowerMetrics,
     /// Where it is noted which BMCs fail.
     pub answers: Answers,
-    /// Cancelled when the process ends: actions that were not sent are not sent any more.
+    /// Cancelled when the process ends. Actions that were not sent by then are not sent.
     pub stop: CancellationToken,
 }
 
-/// Power control, for the replica that acts.
+/// Power control by the replica that holds the Lease.
 #[derive(Debug)]
 pub struct Power<M> {
     executor: Executor<M>,
@@ -114,7 +114,7 @@ impl<M: Membership> Power<M> {
     }
 }
 
-/// Power control of a replica, which serves once it acts. Cheap to clone.
+/// Power control of a replica, which serves once it holds the Lease. Cheap to clone.
 #[derive(Debug)]
 pub struct Standing<M>(Arc<OnceLock<Arc<Power<M>>>>);
 
@@ -131,9 +131,9 @@ impl<M> Default for Standing<M> {
 }
 
 impl<M> Standing<M> {
-    /// From now on this replica serves, until its process ends.
+    /// Begins to serve, until the process ends.
     pub fn lead(&self, power: Power<M>) {
-        // A replica that acts is elected once in its life.
+        // A replica wins the election once in its life.
         let _ = self.0.set(Arc::new(power));
     }
 
@@ -146,12 +146,12 @@ impl<M> Standing<M> {
 #[derive(Debug)]
 pub(crate) struct Api<M>(pub(crate) Standing<M>);
 
-/// A call whose caller was let in.
+/// A call whose caller was admitted.
 struct Admitted<M> {
     power: Arc<Power<M>>,
     caller: Caller,
     tenant: Tenant,
-    /// What it has of the service while it lasts.
+    /// Its places in the limits while it lasts.
     held: (CallSlot, Call),
     call: &'static str,
     host: String,
@@ -330,7 +330,7 @@ impl<M: Membership> Admitted<M> {
             return Err(Error::TermOver { asked: clipped(term) });
         }
         let cluster = self.tenant.cluster.uid();
-        // What was accepted is answered in the same way, also after the host has left the cluster.
+        // A repetition gets the same answer, even after the host has left the cluster.
         let operations = &self.power.operations;
         if let Some(follower) = operations.repeated(cluster, &key, &self.host, action) {
             return Ok(Begun::Known(follower));
@@ -348,7 +348,7 @@ impl<M: Membership> Admitted<M> {
         Ok(begun)
     }
 
-    /// Carries the action out in a task of its own: it ends when it is done, not when its caller goes away.
+    /// Carries the action out in a task of its own: it continues when the caller disconnects.
     fn carry_out(&self, member: Member, action: Action, operation: crate::operations::Operation) {
         let (power, caller, tenant) = (Arc::clone(&self.power), self.caller.clone(), self.tenant.clone());
         let call = self.call;
@@ -369,7 +369,7 @@ impl<M: Membership> Admitted<M> {
             let outcome = outcome.map_err(Status::from);
             power.audit.acted(&caller, about, &outcome);
             operation.end(outcome.clone());
-            // Nobody waits for the API server to take an Event.
+            // The end of the action does not wait for the API server to accept an Event.
             if let Some(host) = &host {
                 power
                     .audit
@@ -417,7 +417,7 @@ impl<M: Membership> PowerService for Api<M> {
         let begun = admitted.begin(request.get_ref()).await;
         let (Begun::Known(follower) | Begun::New(_, follower)) = admitted.answer(begun)?;
         let held = admitted.held;
-        // The call has its place until its last step.
+        // The call keeps its place until its last step.
         let steps = follower.steps().inspect(move |_| {
             let _ = &held;
         });

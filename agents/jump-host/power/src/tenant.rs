@@ -107,7 +107,7 @@ fn selector() -> String {
     format!("{}={},{component}", labels::PART_OF, labels::PART_OF_SIP)
 }
 
-/// Whether it is the pod that a token is bound to, runs, and is not being deleted.
+/// Whether the pod is the one to which the token is bound, runs, and is not being deleted.
 fn is_running_as(pod: &Pod, uid: &str, account: &str) -> bool {
     let runs_as = pod
         .spec

@@ -1,4 +1,4 @@
-//! Tokens: whom the API server says they are.
+//! Reviews tokens by the API server.
 //!
 //! A token must be bound to a pod and made for the audience of this service. A good answer is kept for [`KEPT`], so that a command
 //! of several calls costs one review; whether the pod still exists is read anew for each call ([`crate::tenant`]).
@@ -143,7 +143,7 @@ impl Reviews {
             .status
             .ok_or_else(|| refused("the API server does not say whose it is"))?;
         if status.authenticated != Some(true) {
-            // Its own words are about the token's claims, which are the caller's.
+            // The API server's message is about the token's claims, which the caller has chosen.
             return Err(refused(
                 "it is forged, expired, for another audience, or its pod no longer exists",
             ));

@@ -56,8 +56,8 @@ fn has_account(accounts: &str) -> bool {
     })
 }
 
-/// Prepares the directory of the account, which is empty in a new pod: ssh finds its configuration there, and shells our programs. Returns
-/// what cannot be written. People own the directory and it outlives the container, so nothing in it may keep sshd from starting.
+/// Prepares the directory of the account, which is empty in a new pod: ssh finds its configuration there, and shells find our programs. Returns
+/// what cannot be written. Users own the directory, which outlives the container, so nothing in it may keep sshd from starting.
 #[must_use]
 pub fn prepare(home: &Path, files: &Path) -> Vec<Error> {
     let parts = [(".ssh", ssh(home, files)), (".profile", profile(home))];
@@ -79,7 +79,7 @@ fn ssh(home: &Path, files: &Path) -> io::Result<()> {
     unless_there(symlink(files.join(SSH_CONFIG), ssh.join("config")))
 }
 
-/// Anything else in its place, such as a link or somebody else's directory, goes aside.
+/// Makes a directory; moves anything else at its path aside, such as a link or somebody else's directory.
 fn make_own_directory(directory: &Path) -> io::Result<()> {
     match fs::symlink_metadata(directory) {
         Ok(there) if there.is_dir() && there.uid() == getuid().as_raw() => return Ok(()),
@@ -91,7 +91,8 @@ fn make_own_directory(directory: &Path) -> io::Result<()> {
     fs::create_dir(directory)
 }
 
-/// What a shell reads first may set another PATH than sshd does. One that is there stays, a link too.
+/// Writes a profile that sets `PATH`, since the files that a shell reads first may change the one that sshd sets. An existing profile stays, also
+/// a link.
 fn profile(home: &Path) -> io::Result<()> {
     let opened = fs::OpenOptions::new()
         .write(true)

@@ -1,4 +1,4 @@
-//! The files that sshd and ssh read. This program alone writes them; the container of sshd cannot.
+//! The files that sshd and ssh read. Only this program writes them; the container of sshd cannot.
 
 use std::{
     collections::BTreeMap,
@@ -52,7 +52,7 @@ impl Files {
         }
     }
 
-    /// Writes the files of a `ConfigMap`; those that it does not have become empty. What sshd runs with comes last: it names others.
+    /// Writes the files of a `ConfigMap`; those that it lacks become empty. The configuration of sshd comes last, since it names the others.
     ///
     /// # Errors
     /// The first that cannot be written. Those before it are.

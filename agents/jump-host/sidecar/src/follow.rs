@@ -25,7 +25,7 @@ use tokio::{sync::watch, time::sleep};
 
 use crate::files::{Error, Files};
 
-/// Work under way may be dropped anywhere: the next process writes all files again.
+/// Work in progress may be dropped at any point: the next process writes all files again.
 const DRAIN_SECONDS: u16 = 1;
 /// Pause after which a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -60,9 +60,9 @@ pub struct Args {
 /// The newest values of the followed objects.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
-    /// Of the `ConfigMap`; `None` until it was read. One that is deleted counts as it was: nobody is to be locked out by that.
+    /// Files of the `ConfigMap`; `None` until it was read. While it is deleted its last files stay, so that nobody is locked out by that.
     pub files: Option<BTreeMap<String, String>>,
-    /// Of the Secret; `None` until it is known whether it exists.
+    /// Values of the Secret; `None` until it is known whether it exists.
     pub node_keys: Option<BTreeMap<String, ByteString>>,
 }
 
@@ -135,7 +135,7 @@ async fn follow_files(
     .await
 }
 
-/// A Secret that does not exist has no keys: whoever deletes it takes them away.
+/// A Secret that does not exist counts as empty: deleting it removes the keys.
 async fn follow_node_keys(
     client: Client,
     namespace: &str,
@@ -181,8 +181,8 @@ pub async fn write(
     }
 }
 
-/// Writes what is known, and reports it. Returns why something cannot be written. Who may log in does not depend on the keys for the nodes,
-/// which the tenant provides.
+/// Writes the values that are known, and reports the result. Returns why something cannot be written. Logins do not depend on the keys for the
+/// nodes, which the tenant provides.
 async fn write_once(
     newest: &Source,
     files: &Files,

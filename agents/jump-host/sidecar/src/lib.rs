@@ -1,4 +1,4 @@
-//! What runs in every pod of a jump host besides sshd. One program with three commands, since a pod needs it in three containers.
+//! The program that runs beside sshd in every pod of a jump host. It has three commands, since a pod runs it in three containers.
 //!
 //! | module | holds |
 //! |---|---|
@@ -15,7 +15,7 @@
 //! | [`connections`] | TCP connections of the pod |
 //! | [`orphans`] | processes whose parent has ended |
 //!
-//! Why so is in `docs/decisions/2026-11-23-sshd-runs-as-its-users.md`.
+//! The reasons are in `docs/decisions/2026-11-23-sshd-runs-as-its-users.md`.
 
 pub mod account;
 pub mod command;

@@ -1,4 +1,4 @@
-//! What runs in every pod of a jump host besides sshd.
+//! The program that runs beside sshd in every pod of a jump host.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! What sshd is told besides its configuration, which has only words that every version knows: newer words, and the environment of sessions.
+//! Options of sshd besides its configuration file, which has only keywords that every version knows: newer keywords, and the environment of
+//! sessions.
 
 use std::{
     env,
@@ -11,7 +12,7 @@ use render::jump_host::interface::{CLUSTER_VARIABLE, POWER_ADDRESS_VARIABLE, TOO
 
 /// Where programs of images are.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Words that are left out where sshd does not know them.
+/// Keywords that are left out where sshd does not know them.
 ///
 /// OpenSSH 9.8 and later refuse an address for a while after failed logins from it. Users often share the address of a node of the site, so
 /// a stranger would lock all of them out. `PermitListen` (7.8) is a second lock: `AllowTcpForwarding local` is the first.
@@ -41,7 +42,7 @@ impl Environment {
         Self::new(fixed.into_iter().chain(own))
     }
 
-    /// Values that could be more than one word are left out.
+    /// Leaves out values that could be more than one word.
     pub(crate) fn new(variables: impl Iterator<Item = (&'static str, String)>) -> Self {
         let is_word = |value: &str| {
             value
@@ -56,13 +57,13 @@ impl Environment {
         self.0.iter().map(|(name, value)| format!("{name}={value}"))
     }
 
-    /// As the word that sshd knows from OpenSSH 7.8 on.
+    /// As a `SetEnv` keyword, for OpenSSH 7.8 and later.
     pub(crate) fn set_env(&self) -> String {
         let variables: Vec<String> = self.variables().collect();
         format!("SetEnv {}", variables.join(" "))
     }
 
-    /// As the file that older ones read. Whatever was in its place goes.
+    /// Writes the file that older versions read, in place of whatever is there.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -5,13 +5,13 @@ use std::fs;
 
 use rustix::process::{Pid, WaitOptions, getpid, waitpid};
 
-/// Waits for every child that has ended, except those that this program has started and waits for itself.
+/// Waits for every child that has ended, except those that this program has started and waits for elsewhere.
 pub fn reap(own: &[u32]) {
     let me = getpid().as_raw_pid();
     for (pid, state, parent) in processes() {
         let is_own = u32::try_from(pid).is_ok_and(|pid| own.contains(&pid));
         if state == 'Z' && parent == me && !is_own {
-            // Fails only when it has been waited for meanwhile.
+            // Fails only if another call has waited for it meanwhile.
             let _ = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG);
         }
     }
@@ -35,7 +35,7 @@ fn parse(stat: &str) -> Option<(char, i32)> {
     Some((state, fields.next()?.parse().ok()?))
 }
 
-/// Held by tests that start programs: [`reap`] of another test in their process would wait for these.
+/// Tests that start programs hold it: [`reap`] in another test of their process would wait for these programs.
 #[cfg(test)]
 pub(crate) static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 

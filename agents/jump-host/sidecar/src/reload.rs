@@ -1,23 +1,23 @@
-//! When sshd is to read its configuration again. It is asked by a signal, which would end it before it handles signals, and which it misses
-//! while it starts itself again.
+//! When sshd has to read its configuration again. A signal asks it to. Before sshd handles signals, the signal would end it; while it restarts
+//! itself, it misses the signal.
 
 use std::time::{Duration, Instant};
 
 use render::{jump_host::files::file_digest, running::Running};
 use rustix::process::Signal;
 
-/// Pause after which sshd is asked again when it has not answered; it doubles up to [`LONGEST`].
+/// Pause after which sshd is signalled again if it has not answered; it doubles up to [`LONGEST`].
 const AGAIN: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_mins(1);
-/// Pause after which a configuration that sshd refuses is tried again: what it names may be mended, such as a host key.
+/// Pause after which a configuration that sshd refuses is checked again: somebody may have corrected a file that it names, such as a host key.
 const REFUSED_AGAIN: Duration = Duration::from_secs(10);
-/// What sshd writes when it has got the signal; it reads the file after that.
+/// What sshd logs when it has received the signal; it reads the file after that.
 const ANSWER: &str = "Received SIGHUP";
 
-/// What the file of the configuration has; `None` if there is none.
+/// Content of the configuration file; `None` if there is no file.
 pub type Configuration = Option<Vec<u8>>;
 
-/// Which configuration sshd has read, which it is asked to read, and which it refuses.
+/// Which configuration sshd has read, which it has been asked to read, and which it refuses.
 #[derive(Clone, Debug)]
 pub struct Reload {
     read: Configuration,
@@ -40,7 +40,7 @@ struct Request {
 }
 
 impl Reload {
-    /// sshd starts with this one.
+    /// sshd has started with this configuration.
     #[must_use]
     pub fn new(read: Configuration) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Reload {
         }
     }
 
-    /// Whether sshd is to be asked now, when the file has this.
+    /// Whether to signal sshd now, when the file has this content.
     #[must_use]
     pub fn is_due(&self, configuration: &Configuration, now: Instant) -> bool {
         if let Some(refusal) = self.refusal_of(configuration) {
@@ -62,7 +62,7 @@ impl Reload {
         }
     }
 
-    /// sshd is asked to read this one.
+    /// Records that sshd was signalled to read this configuration.
     pub fn requested(&mut self, configuration: Configuration, now: Instant) {
         self.refusal = None;
         let before = self.request.take();
@@ -75,7 +75,7 @@ impl Reload {
         });
     }
 
-    /// sshd would end by this one, so it keeps what it has. Whether that is news.
+    /// Records that sshd refuses this configuration and would end, so it keeps the one it has. Returns whether that is new.
     pub fn refused(&mut self, configuration: Configuration, why: String, now: Instant) -> bool {
         let before = self.refusal.replace(Refusal {
             configuration,
@@ -96,7 +96,7 @@ impl Reload {
         refusal.filter(|refusal| refusal.configuration == *configuration)
     }
 
-    /// What sshd has read, and why it refuses what the file has.
+    /// The configuration that sshd has read, and why it refuses the one in the file.
     #[must_use]
     pub fn running(&self, configuration: &Configuration) -> Running {
         Running {
@@ -105,7 +105,7 @@ impl Reload {
         }
     }
 
-    /// A line that sshd has written. Whether it answers.
+    /// Takes a line that sshd has written. Returns whether it answers the signal.
     pub fn observe(&mut self, line: &str) -> bool {
         if !line.starts_with(ANSWER) {
             return false;

@@ -1,6 +1,6 @@
-//! Who logged in, by what sshd writes: lines as of its level VERBOSE. Lines are read from their beginning, and names that strangers choose
-//! are in none of those that are understood, so nobody can forge one without having logged in. Whoever has a shell runs as sshd's user and
-//! can add lines to its output: these sessions are evidence against honest mistakes only.
+//! Sessions, by the lines that sshd writes at level VERBOSE. Patterns match from the beginning of a line, and none matches a name that a stranger
+//! chooses, so nobody can forge a line without a login. A user with a shell runs as sshd's user and can add lines to its output, so the record of
+//! sessions is no evidence against users.
 
 pub mod metrics;
 
@@ -28,7 +28,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// As connections are listed; `None` if sshd has written no IP address. sshd names the zone of a link-local address, the list does not.
+    /// The peer as the kernel lists connections; `None` if sshd has logged no IP address. sshd logs the zone of a link-local address, the kernel
+    /// does not list it.
     fn remote(&self) -> Option<Remote> {
         let address = self.address.split('%').next()?;
         let ip: IpAddr = address.parse().ok()?;
@@ -36,7 +37,7 @@ impl Peer {
     }
 }
 
-/// By what somebody has logged in.
+/// The credential of a login.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Login {
     /// A listed key, by its fingerprint.
@@ -67,7 +68,7 @@ pub enum Event {
 struct Session {
     login: Login,
     since: Instant,
-    /// The last check found no connection of it.
+    /// Whether the last check found no connection of the session.
     disconnected: bool,
 }
 
@@ -119,7 +120,7 @@ impl Sessions {
         self.open.len()
     }
 
-    /// No session is left, whatever sshd has reported: every one that was open ends now.
+    /// Ends every open session, once none can exist any more, whatever sshd has logged.
     pub fn cut(&mut self, now: Instant) -> Vec<Event> {
         let open = mem::take(&mut self.open).into_iter();
         open.map(|(peer, session)| session.closed(peer, now)).collect()
@@ -141,7 +142,7 @@ impl Sessions {
         ended
     }
 
-    /// Reads a line of sshd, which it wrote now.
+    /// Takes a line of sshd, written now. Returns what it reports.
     pub fn observe(&mut self, line: &str, now: Instant) -> Option<Event> {
         if let Some(found) = self.accepted.captures(line) {
             let peer = peer(&found)?;

@@ -1,5 +1,5 @@
-//! Runs sshd: checks its configuration before each use, makes it read a changed one, and reads what it writes. Sessions go on while it
-//! reads its configuration, and for a while when the pod ends.
+//! Runs sshd: checks its configuration before each use, makes it read a changed one, and reads what it logs. Sessions continue while it reads its
+//! configuration, and for a while when the pod ends.
 
 use std::{
     io,
@@ -37,7 +37,7 @@ use crate::{
     sessions::{Sessions, metrics::Metrics},
 };
 
-/// Where images have it. It must be named by its whole path: it starts itself again.
+/// Paths of sshd in images. It must be started by its absolute path, since it starts itself again.
 const PROGRAMS: [&str; 3] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"];
 /// How often the configuration is compared with the one that sshd has read.
 const COMPARE: Duration = Duration::from_millis(500);
@@ -221,12 +221,12 @@ impl Server {
         child.wait().await.map_err(|source| self.failed(source))
     }
 
-    /// A file that is not there is no change: one is always replaced as a whole.
+    /// A missing file counts as no change: the sidecar replaces it as a whole.
     async fn configuration(&self) -> Configuration {
         fs::read(&self.config).await.ok()
     }
 
-    /// What this version of sshd is told besides its configuration, which others would refuse.
+    /// Options that this version of sshd knows and others would refuse.
     async fn options(&self) -> Result<Vec<String>, Error> {
         let mut options = Vec::new();
         for option in NEWER {
@@ -245,7 +245,7 @@ impl Server {
         Ok(options)
     }
 
-    /// An option that could not be checked is not taken for unknown: sshd would run with fewer restrictions.
+    /// If the check of an option fails, the option does not count as unknown: sshd would run with fewer restrictions.
     async fn if_known(&self, option: &str) -> Result<Option<String>, Error> {
         let option = option.to_owned();
         match self.check(std::slice::from_ref(&option)).await {
@@ -274,8 +274,8 @@ impl Server {
         Ok((child, output))
     }
 
-    /// sshd ends when it reads a configuration that it refuses, and all that reach the jump host by it are cut off: so it is asked first. A check
-    /// that a signal ends has refused nothing.
+    /// Whether sshd accepts its configuration. sshd ends when it reads one that it refuses, and everybody who reaches the jump host by it loses
+    /// the connection, so it is checked first. A check that a signal ends is no refusal.
     async fn check(&self, options: &[String]) -> Result<(), Error> {
         let mut command = Command::new(&self.program);
         let command = command
@@ -346,12 +346,12 @@ impl Server {
         if let Some(event) = sessions.observe(line, Instant::now()) {
             self.metrics.record(&event, sessions.open());
         } else {
-            // Probes and strangers: they would fill the log.
+            // Lines about probes and strangers would fill the log.
             tracing::debug!(line, "sshd");
         }
     }
 
-    /// A process of sshd that is killed writes no line, so its session would stay open.
+    /// Ends sessions without connection: a process of sshd that is killed logs no end of its session.
     fn end_disconnected(&self, sessions: &mut Sessions) {
         match connections::remotes() {
             Ok(remotes) => {
@@ -363,15 +363,15 @@ impl Server {
         }
     }
 
-    /// No new connection; sessions that are open, and logins under way, may end by themselves.
+    /// Stops sshd from accepting connections; open sessions and logins in progress may end by themselves.
     async fn drain(&self, mut child: Child, mut output: Output, sessions: &mut Sessions) {
         signal(&child, Signal::TERM);
         let ending = async {
-            // Each process of sshd writes to it, those of logins too: it ends with the last of them.
+            // Every process of sshd writes to this output, also those of logins, so it ends with the last of them.
             while let Some(line) = output.next().await {
                 self.observe(sessions, &line);
             }
-            // An error means that it has ended before.
+            // An error means that sshd had ended before.
             let _ = child.wait().await;
         };
         if time::timeout(self.drain, ending).await.is_err() {
@@ -392,7 +392,7 @@ fn own(child: &Child) -> Vec<u32> {
 fn signal(child: &Child, signal: Signal) {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     if let Some(pid) = pid.and_then(Pid::from_raw) {
-        // Fails only when it has ended, which is found where it is waited for.
+        // Fails only if sshd has ended, which the wait for it reports.
         let _ = kill_process(pid, signal);
     }
 }

@@ -103,7 +103,7 @@ impl TryFrom<wire::Member> for Member {
         if role.is_empty() {
             return Err(Invalid::missing("role"));
         }
-        // An address that cannot be read is no address: whoever needs one reports it.
+        // An address that cannot be parsed counts as absent; the service that needs it reports that.
         let addresses = addresses
             .into_iter()
             .filter_map(|(network, address)| Some((network, address.parse().ok()?)));
@@ -140,7 +140,7 @@ fn position(wire: inventory::Revision) -> Position {
     Position::new(epoch, revision)
 }
 
-/// Protobuf has no absent text.
+/// The text of a field that is empty when it is absent, as protobuf has no absent text.
 fn stated(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
@@ -233,7 +233,7 @@ pub(super) fn declaration(
 }
 
 fn role(role: &Role) -> inventory::Role {
-    // By key, as earlier versions declared them: an upgrade declares no other shape.
+    // In the order of keys, as earlier versions declared them, so that an upgrade does not change the declared shape.
     let mut requirements: Vec<_> = role.selector().requirements().collect();
     requirements.sort_by_key(|requirement| requirement.key());
     let requirements = requirements

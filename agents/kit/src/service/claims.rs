@@ -15,19 +15,19 @@ use crate::{apply, takeover};
 /// The result of applying a Service.
 #[derive(Debug)]
 pub(super) enum Claim {
-    /// It is ours, and as it is now.
+    /// The Service belongs to the cluster, as it is now.
     Ours(Box<Service>),
-    /// Somebody else owns it, and it was not touched; for people.
+    /// Somebody else owns the Service, which was not changed; for people.
     Foreign(String),
-    /// The API server refuses it, in its words.
+    /// The API server refuses the Service; its message.
     Refused(String),
 }
 
-/// Applies a Service, or creates it if none of its name exists; the existing one has to be ours or SIP's. `known`: the one that a watch has
-/// shown last.
+/// Applies a Service, or creates it if none of its name exists; an existing one has to be this cluster's or SIP's. `known`: the Service as a
+/// watch has shown it last.
 ///
-/// This mostly saves a read: a Service that is known to be ours is applied on the condition that it is still the same object, and
-/// one that no watch has shown is created, so that another's is never taken over.
+/// This saves a read in most cases: a Service that is known to be the cluster's is applied on the condition that it is still the same object, and
+/// one that no watch has shown is created, which fails if there is another of its name.
 pub(super) async fn apply(
     site: &Site,
     object: &SIPCluster,
@@ -49,7 +49,7 @@ pub(super) async fn apply(
     };
     let refused = match first {
         Some(Err(error)) if apply::code(&error) == Some(409) => None,
-        // Node ports of one that exists already are taken, by itself.
+        // The refusal may be because the existing Service of this name has the node ports already.
         Some(Err(error)) if known.is_none() && apply::is_refusal(&error) => Some(error),
         Some(applied) => return claim(applied),
         None => None,
@@ -75,7 +75,7 @@ pub(super) async fn apply(
     })
 }
 
-/// Creates a Service, unless it would lead to another cluster's pods: then the reason, for people.
+/// Creates a Service, unless pods of another cluster would receive its traffic; then returns the reason, for people.
 async fn create_where_vacant(
     site: &Site,
     object: &SIPCluster,
@@ -90,8 +90,8 @@ async fn create_where_vacant(
     )
 }
 
-/// Creates a Service. It is not created by an apply: an API server keeps the node ports of one that is aborted for ten minutes (the agent
-/// is killed, the connection ends), and refuses them to the next try. What it creates counts as applied.
+/// Creates a Service by POST and not by apply: if an apply is aborted (the agent is killed, the connection ends), the API server keeps its node
+/// ports for ten minutes, and refuses them to the next try. The created fields count as applied.
 async fn create(site: &Site, service: &Service) -> kube::Result<Service> {
     let mut created = apply::create(&site.client, site.identity.manager, service).await?;
     if let Some(metadata) = settle(site, &created).await? {
@@ -105,13 +105,13 @@ async fn update(site: &Site, service: &Service) -> kube::Result<Service> {
     let apply = async || apply::apply(&site.client, site.identity.manager, service).await;
     let applied = apply().await?;
     match settle(site, &applied).await? {
-        // Its creation ended half-way: now fields of it that are not asked for any more can go.
+        // An earlier creation was not completed: now fields that are not wanted any more can be removed.
         Some(_) => apply().await,
         None => Ok(applied),
     }
 }
 
-/// Makes the fields of a Service that were set when it was created fields that were applied. `None` when they are.
+/// Makes the fields that were set by the creation of a Service applied ones. `None` if they are already.
 async fn settle(site: &Site, service: &Service) -> kube::Result<Option<ObjectMeta>> {
     let namespace = service.namespace().unwrap_or_default();
     let services = Api::<Service>::namespaced(site.client.clone(), &namespace);

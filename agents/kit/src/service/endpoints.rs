@@ -5,8 +5,9 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::problem::{PROGRESSING, Problem};
 
-/// The endpoints of a Service: on the address that the spec names or that the site's load balancer gave, or on a node port of any
-/// node; and what is not known yet. `protocol`: what is spoken on a port of the Service. `details`: what users need to know besides.
+/// The endpoints of a Service: on the address that the spec names or that the site's load balancer gave, or on a node port of any node; and the
+/// problem if an address or port is not known yet. `protocol`: the protocol on a port of the Service. `details`: what users need to know besides
+/// the address.
 pub(super) fn endpoints(
     name: &str,
     service: &Service,
@@ -56,14 +57,14 @@ pub(super) fn endpoints(
     (if known { endpoints.collect() } else { Vec::new() }, pending)
 }
 
-/// The instance that an endpoint is one of.
+/// Name of the instance to which an endpoint belongs.
 pub(super) fn instance(endpoint: &Endpoint) -> &str {
     // Names of Services have no colon.
     let name = &endpoint.name;
     name.split_once(':').map_or(name, |(name, _)| name)
 }
 
-/// These endpoints, and those of instances that have none among them.
+/// The known endpoints, and those of `all` whose instance has none among the known ones.
 pub(super) fn with_new(known: Vec<Endpoint>, mut all: Vec<Endpoint>) -> Vec<Endpoint> {
     all.retain(|endpoint| !known.iter().any(|known| instance(known) == instance(endpoint)));
     known.into_iter().chain(all).collect()

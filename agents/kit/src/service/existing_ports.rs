@@ -1,4 +1,4 @@
-//! What exists for a cluster by name, with the node ports by which entries without a name find it.
+//! Existing instances of a cluster by name, with the node ports by which entries without a name are matched with them.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ pub fn made_ports<'a>(
     made
 }
 
-/// By what the status has recorded. `of_endpoint`: those of the ports of an endpoint that count.
+/// The ports in the status. `of_endpoint`: which ports of an endpoint count.
 pub(super) fn recorded_ports(
     object: &SIPCluster,
     of_endpoint: impl Fn(&Endpoint) -> BTreeSet<u16>,
@@ -62,7 +62,7 @@ pub(super) fn recorded_ports(
     made
 }
 
-/// The port of an endpoint on nodes. A load balancer of the site may publish another port, which then no entry has.
+/// The port of an endpoint on the nodes. If a load balancer of the site publishes another port, no entry has that one.
 pub(super) fn recorded_on_nodes(endpoint: &Endpoint) -> BTreeSet<u16> {
     let node_port = endpoint.node_port.or(endpoint.port);
     let node_port = node_port.and_then(|port| u16::try_from(port).ok());

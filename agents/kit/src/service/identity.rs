@@ -1,4 +1,4 @@
-//! What tells one service agent from another: what it owns of a cluster, and how its objects are found.
+//! What distinguishes one service agent from another: what it owns of a cluster, and how its objects are found.
 
 use std::collections::BTreeMap;
 
@@ -26,11 +26,11 @@ pub struct Identity {
     /// The children of an instance besides its Service, in the order in which they are deleted. The Service is made first and
     /// deleted last; as long as any of them exists, what is left of the instance is found.
     pub children: &'static [Children],
-    /// Labels of pods, besides those that every service has, that the service needs of the watch.
+    /// Further labels of pods that the watch keeps, since the service reads them.
     pub pod_labels: &'static [&'static str],
     /// Whether this agent writes `status.drained`.
     pub reports_drained: bool,
-    /// Reasons of warnings, in the order in which they count: the condition has the first one as its reason.
+    /// Reasons of warnings by rank: the condition has the first one that applies.
     pub warnings: &'static [Reason],
 }
 
@@ -49,8 +49,7 @@ impl Identity {
                 .any(|children| children.kind == kind && name.strip_prefix(instance) == Some(children.suffix))
     }
 
-    /// What tells the kinds of this agent's instances from each other, by the name of one: load balancers of API servers from those of
-    /// workers.
+    /// Kind of an instance of this agent, by its name: load balancers of API servers are another kind than those of workers.
     #[must_use]
     pub fn kind_of(&self, name: &str) -> Option<&'static str> {
         let mut prefixes = self.sip_prefixes.iter().chain(self.name_prefixes);

@@ -1,4 +1,4 @@
-//! The steps of a pass that concern instances, each over all of a cluster at once.
+//! The steps of a pass that concern instances. Each step handles all instances of a cluster at once.
 
 use std::time::Instant;
 
@@ -39,7 +39,8 @@ pub(super) fn refused<'a, Entry>(
     })
 }
 
-/// What rendering needs: whether the site allows the entry's overrides, the service's own step, then the networks that pods join.
+/// Prepares rendering: checks whether the site allows the entry's overrides, runs the service's own step, then checks the networks that pods
+/// join.
 pub(super) async fn prepare<S: Service>(
     context: &Context<S>,
     scope: Scope<'_>,
@@ -61,7 +62,7 @@ pub(super) async fn prepare<S: Service>(
     without_errors(join_all(preparing.collect::<Vec<_>>()).await, errors)
 }
 
-/// The results of a step, where an instance for which it failed is not served.
+/// Moves the errors of a step to `errors`; an instance with an error is not served in this pass.
 fn without_errors<T>(results: Vec<Result<OrUnserved<T>, Error>>, errors: &mut Errors) -> Vec<OrUnserved<T>> {
     let results = results.into_iter();
     results
@@ -75,7 +76,7 @@ fn without_errors<T>(results: Vec<Result<OrUnserved<T>, Error>>, errors: &mut Er
         .collect()
 }
 
-/// Pure.
+/// Renders every prepared entry. Pure.
 pub(super) fn render<S: Service>(
     context: &Context<S>,
     scope: Scope<'_>,
@@ -110,7 +111,7 @@ pub(super) async fn expose<S: Service>(
     without_errors(join_all(exposing.collect::<Vec<_>>()).await, errors)
 }
 
-/// The outcomes as long as nothing new runs.
+/// The outcomes until what runs the instances is applied.
 pub(super) fn so_far<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
@@ -132,8 +133,8 @@ pub(super) fn so_far<S: Service>(
     .collect()
 }
 
-/// What pods lack until nothing new runs. Where a condition of this spec tells of them, pods with the configuration that is desired count, and an
-/// instance that starts none lacks nothing.
+/// What pods lack until what runs the instance is applied. If the condition describes this generation already, pods with the desired
+/// configuration count, and an instance that starts no pods lacks none.
 fn rollout_so_far<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
@@ -151,7 +152,7 @@ fn rollout_so_far<S: Service>(
     readiness::rollout(objects.running().or(known.as_deref()).unwrap_or(desired))
 }
 
-/// Whether what runs the instances may be applied now: the labels of hosts have priority.
+/// Whether what runs the instances may be applied now: labelling hosts has priority.
 pub(super) fn may_run<S: Service>(context: &Context<S>, exposed: &[OrUnserved<ExposedInstance>]) -> bool {
     let exposed = exposed.iter().flatten();
     let since = exposed.filter_map(|exposed| exposed.objects.waits_since()).min();
@@ -212,7 +213,7 @@ pub(super) async fn probe<S: Service>(
                 let probe = probe_applied(context, scope, entry, &objects).await;
                 outcome::<S, _>(entry, &objects, findings, probe)
             }
-            // The findings tell what it waits for.
+            // The findings of rendering state what the instance waits for.
             apply::Running::ServiceOnly(objects) => {
                 outcome::<S, _>(entry, &objects, findings, Probe::default())
             }

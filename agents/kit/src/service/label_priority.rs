@@ -1,8 +1,8 @@
-//! Labels of hosts have priority over pods: pods are started when no host of the site waits for its labels, or has waited long.
+//! Labels of hosts have priority over pods: the agent starts pods when no host of the site waits for its labels, or one has waited long.
 //!
-//! A host needs minutes until something answers on it, and that begins with its labels; pods need seconds. When many clusters
-//! are created at once, starting pods would take the API server's time from labelling hosts. The clusters of one namespace have this
-//! priority together, for seconds, and once in some minutes.
+//! A host needs minutes after it is labelled until something answers on it; pods need seconds. When many clusters are created at once, starting
+//! pods would take the API server's time from labelling hosts. The clusters of one namespace together have this priority for [`AT_MOST`], and
+//! again after [`AGAIN`].
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,9 +18,9 @@ use kube::{
 
 use super::observed::is_decided;
 
-/// Nothing waits longer than this for the hosts of any namespace's clusters.
+/// The longest time for which the clusters of one namespace have priority.
 const AT_MOST: Duration = Duration::from_secs(20);
-/// After this time a namespace has priority again: who creates clusters without end must not keep others from starting pods.
+/// Pause until a namespace has priority again: creating clusters without end must not keep others from starting pods.
 const AGAIN: Duration = Duration::from_mins(5);
 /// Pause after which a cluster whose pods wait is reconciled again.
 pub(super) const RESYNC: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ impl LabelPriority {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|_, waits| {
             waits.clusters.retain(|key| clusters.get(key).is_some());
-            // What is known of a namespace tells when it may have priority again.
+            // A namespace without waiting clusters is kept until it may have priority again.
             !waits.clusters.is_empty() || passed(waits.since) < AGAIN
         });
         let mut waiting = waiting.values();

@@ -16,7 +16,7 @@ use super::{
     stores::Stores,
 };
 
-/// A watch shows what was applied within this time, or it was changed since.
+/// Within this time a watch shows what was applied. If it does not, somebody has changed the object since.
 const SHOWN_WITHIN: Duration = Duration::from_secs(5);
 
 /// By namespace and name of the instance.
@@ -69,7 +69,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Whether it is the newest that is known, where a watch shows this version: it shows this one, or does not show it yet.
+    /// Whether this is the newest version known, given the version that a watch shows: this one, or the one that it has replaced.
     fn is_newest(&self, shown: Option<&str>) -> bool {
         shown == Some(self.version.as_str()) || shown == self.replaced.as_deref()
     }
@@ -107,7 +107,7 @@ impl LastApplied {
         last.map(|last| last.configuration.clone()).unwrap_or_default()
     }
 
-    /// What pods of an instance read, if this process has written it last: `shown` is the version that a watch shows of it.
+    /// What pods of an instance read, if this process has made the last write of it. `shown`: the version that a watch shows.
     pub(super) fn written(&self, namespace: &str, instance: &str, shown: Option<&str>) -> Option<Written> {
         let known = self.known();
         let last = known
@@ -117,8 +117,8 @@ impl LastApplied {
         written.filter(|written| written.is_newest(shown)).cloned()
     }
 
-    /// The Service of an instance as this process has applied it, if a watch does not show that one yet: it shows the version `shown`. One
-    /// that somebody has deleted since is none.
+    /// The Service of an instance as this process has applied it, if the watch does not show that version yet; `shown` is the version that it
+    /// shows. `None` if somebody has deleted the Service since.
     pub(super) fn newer_service(
         &self,
         namespace: &str,
@@ -217,19 +217,19 @@ impl LastApplied {
         known.answered = known.answered.max(version(service).unwrap_or_default());
     }
 
-    /// The newest version that is known of any Service: what is listed from now on is not older.
+    /// The newest version of any Service that is known: a list made from now on is not older.
     pub(super) fn newest(&self) -> u64 {
         let known = self.known();
         known.answered.max(known.shown)
     }
 
-    /// The watch has shown whatever Services were up to this version.
+    /// Records that the watch has shown all Services up to this version.
     pub(super) fn shows(&self, version: u64) {
         let mut known = self.known();
         known.shown = known.shown.max(version);
     }
 
-    /// A Service is deleted, as its watch shows it; so is what belongs to it.
+    /// Removes an instance whose Service the watch shows as deleted; its other objects are deleted with it.
     pub(super) fn service_is_deleted(&self, deleted: &Service) {
         let key = (deleted.namespace().unwrap_or_default(), deleted.name_any());
         let mut known = self.known();
@@ -291,7 +291,7 @@ fn number(version: &str) -> Option<u64> {
     version.parse().ok()
 }
 
-/// Whether a Service that was applied is newer than what the watch shows of it: an older version, or nothing though it has not come so far.
+/// Whether an applied Service is newer than what the watch shows: an older version, or none while the watch has not reached its version.
 fn is_newer(applied: u64, shown: Option<&str>, up_to: u64) -> bool {
     match shown {
         Some(shown) => number(shown).is_some_and(|shown| shown < applied),
@@ -303,7 +303,7 @@ fn key<State>(objects: &Objects<State>) -> Key {
     (objects.namespace(), objects.name())
 }
 
-/// The versions that were applied, and those before: a watch shows these for a while after.
+/// The versions after an apply and those before it, which a watch may show for a while.
 #[derive(Debug)]
 struct Changed {
     before: Vec<Option<String>>,
@@ -312,7 +312,7 @@ struct Changed {
 }
 
 impl Changed {
-    /// Whether the watches show what was applied, or what there was before as long as they may lag.
+    /// Whether the watches show the versions after the apply, or, while they may lag, those before.
     fn stands(&mut self, shown: &[Option<String>], now: Instant) -> bool {
         if shown == self.now {
             self.before = shown.to_vec();

@@ -1,7 +1,7 @@
-//! The members with which the instances of clusters were applied last, for as long as the scheduler does not answer.
+//! The members with which the instances of clusters were applied last, for use while the scheduler does not answer.
 //!
-//! Some of what users remove from a spec takes rights away, such as a key that may log in. That must not wait for the scheduler, which
-//! says nothing about it. The members of its last answer do: they reach no further than what is applied already.
+//! Some changes of a spec take rights away, such as the removal of a key that may log in. They must not wait for the scheduler, which does not
+//! decide on them. The agent then uses the members of the scheduler's last answer, which give access to no host beyond what is applied already.
 
 use std::{
     collections::HashMap,
@@ -30,8 +30,8 @@ impl LastMembers {
         }
     }
 
-    /// Those of the cluster's last members that its status still holds and does not release; `None` if this process has applied
-    /// nothing for it.
+    /// Those of the cluster's last members that its status still holds and does not release; `None` if this process has applied nothing for the
+    /// cluster.
     pub(super) fn still_held(&self, cluster: &SIPCluster, held: &Placement) -> Option<Members> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (uid, members) = all.get(&ObjectRef::from_obj(cluster))?;

@@ -1,4 +1,4 @@
-//! For which cluster an object was made that has no owner: its labels tell, unless the Airship SIP operator made it.
+//! The cluster for which an object without an owner was made: its labels name it, unless the Airship SIP operator made the object.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt;
 
-/// Labels by which an object without an owner is found.
+/// Labels that are kept, since they identify an object without an owner.
 const LABELS: [&str; 3] = [labels::PART_OF, labels::CLUSTER_NAME, labels::INSTANCE];
 
 /// Removes all other labels: a tenant may write many.
@@ -19,7 +19,7 @@ pub(super) fn trim(on_object: &mut Option<BTreeMap<String, String>>) {
     }
 }
 
-/// The name of the cluster for which an object with these labels was made; `None` if they do not tell.
+/// Name of the cluster for which an object with these labels was made; `None` if they do not name one.
 #[must_use]
 pub fn cluster(on_object: &BTreeMap<String, String>) -> Option<&str> {
     let label = |key: &str| on_object.get(key).map(String::as_str);
@@ -27,7 +27,7 @@ pub fn cluster(on_object: &BTreeMap<String, String>) -> Option<&str> {
     label(labels::CLUSTER_NAME).filter(|name| is_ours && !name.is_empty())
 }
 
-/// Whether the labels of an object are of an instance of this name. Somebody may have copied them to an object of another name, as `kubectl
+/// Whether the labels of an object name the instance `name`. Somebody may have copied the labels to an object of another name, as `kubectl
 /// expose` does.
 pub(super) fn is_of_instance(object: &ObjectMeta, name: &str) -> bool {
     let instance = object
@@ -37,17 +37,17 @@ pub(super) fn is_of_instance(object: &ObjectMeta, name: &str) -> bool {
     instance.is_some_and(|instance| instance == name)
 }
 
-/// Whose an object is.
+/// The cluster to which an object belongs.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Whose {
-    /// The cluster's with this uid, which owns it.
+    /// The cluster with this uid owns it.
     Owner(String),
-    /// Nobody owns it, and it was made for the cluster of this name in its namespace.
+    /// No cluster owns it; it was made for the cluster of this name in its namespace.
     MadeFor(String),
 }
 
 impl Whose {
-    /// By its owners and labels; `None` for one that neither tell, such as those of the Airship SIP operator.
+    /// By owner references, or else labels; `None` where neither name a cluster, as for objects of the Airship SIP operator.
     pub(super) fn by_metadata(object: &ObjectMeta) -> Option<Self> {
         let mut owners = object.owner_references.iter().flatten();
         if let Some(owner) = owners.find(|owner| owner.kind == "SIPCluster") {
@@ -66,7 +66,7 @@ impl Whose {
     }
 }
 
-/// Whether a Service is a cluster's: it owns it, or it was made for it and has lost its owner.
+/// Whether a Service belongs to a cluster: the cluster owns it, or the Service was made for it and has lost its owner.
 pub(super) fn is_of(service: &Service, object: &SIPCluster) -> bool {
     let owners = service.owner_references().iter();
     let mut owners = owners.filter(|owner| owner.kind == "SIPCluster").peekable();
@@ -76,7 +76,7 @@ pub(super) fn is_of(service: &Service, object: &SIPCluster) -> bool {
     service.namespace() == object.namespace() && cluster(service.labels()) == Some(&*object.name_any())
 }
 
-/// Whether a Deployment was applied for the cluster of a rendered one: SIP's have no owner.
+/// Whether a Deployment has the owner of a rendered one; those of SIP have none.
 pub(super) fn has_owner_of(known: &Deployment, rendered: &Deployment) -> bool {
     let owners = rendered.owner_references().iter().map(|owner| &owner.uid);
     owners.clone().count() > 0

@@ -28,7 +28,7 @@ impl Members {
         Self(by_role)
     }
 
-    /// Those that a status holds and does not release.
+    /// The members that a status holds and does not release.
     pub(super) fn still_held(&self, held: &Placement) -> Self {
         let is_held = |member: &&Member| {
             let mut held = held.members.iter();
@@ -67,8 +67,8 @@ pub(super) async fn members(
     Ok(placement.map(|placement| Members::new(held, &placement)))
 }
 
-/// The revision that is applied when every member of the status is: that of the newest claim or release, also of one that `members` does
-/// not show. It stays when hosts are bound, so that agents do not react to each other's status for ever.
+/// The revision that is applied once every member in the status is applied: that of the newest claim or release, including a release that
+/// `members` does not show. It does not change when hosts are bound, so that agents do not react to each other's status without end.
 #[must_use]
 pub fn revision(held: &Placement) -> u64 {
     held.members

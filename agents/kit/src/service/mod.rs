@@ -1,5 +1,5 @@
-//! What every service agent is made of. A service agent serves one section of `SIPCluster`s, such as the load balancers: it
-//! implements [`Service`], and [`run`] does the rest.
+//! The framework of service agents. A service agent serves one section of `SIPCluster`s, such as the load balancers: it implements [`Service`],
+//! and [`run`] does the rest.
 //!
 //! One pass over a cluster (`reconcile`): observe the cluster and its instances → validate the spec → ask for the members → prune what is
 //! no longer desired → prepare what needs a client → render (pure, infallible) → expose (Service, then what pods read) → report what is applied → run

@@ -56,7 +56,7 @@ pub(super) async fn undefined(
     Ok(None)
 }
 
-/// The API server names the object that it does not have, if it knows its kind.
+/// Whether the API server knows the kind: its answer then names the object that it lacks.
 fn kind_is_known(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status
@@ -83,7 +83,7 @@ pub(super) fn not_joined(pods: &[impl AsRef<Pod>], cluster: &Cluster, entry: &En
     })
 }
 
-/// The networks in which a pod has an address, as `namespace/name`. What cannot be read is none.
+/// The networks in which a pod has an address, as `namespace/name`; empty if the annotation cannot be parsed.
 fn joined(pod: &Pod) -> BTreeSet<String> {
     let status = pod.annotations().get(annotations::NETWORK_STATUS);
     let joined: Vec<Joined> = status

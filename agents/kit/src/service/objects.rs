@@ -38,7 +38,7 @@ pub struct Objects<State> {
     deployment: Box<Deployment>,
     guards: Vec<Child>,
     without: Vec<Kind>,
-    /// By which the pods are known: the watch keeps no selector of a Deployment.
+    /// Labels of the pods, since the watch of Deployments keeps no selector.
     pod_labels: BTreeMap<String, String>,
     config_digest: String,
     service_only: bool,
@@ -65,14 +65,14 @@ impl Objects<Prepared> {
         }
     }
 
-    /// With an object that pods read. It is applied right after the Service.
+    /// Adds an object that pods read. It is applied right after the Service.
     #[must_use]
     pub fn configuration(mut self, child: impl Into<Child>) -> Self {
         self.configuration.push(child.into());
         self
     }
 
-    /// With an account or right of the pods. It is applied before the Deployment; `RoleBinding`s follow the Roles.
+    /// Adds an account or right of the pods. It is applied before the Deployment; `RoleBinding`s follow the Roles.
     #[must_use]
     pub fn access(mut self, child: impl Into<Child>) -> Self {
         self.access.push(child.into());
@@ -80,14 +80,14 @@ impl Objects<Prepared> {
         self
     }
 
-    /// With an object that guards the pods. It is applied together with the Deployment.
+    /// Adds an object that guards the pods. It is applied together with the Deployment.
     #[must_use]
     pub fn guard(mut self, child: impl Into<Child>) -> Self {
         self.guards.push(child.into());
         self
     }
 
-    /// With an object that guards the pods, or without any of that kind: one that exists is deleted.
+    /// Adds an object that guards the pods; with `None`, an existing one of that kind is deleted.
     #[must_use]
     pub fn guard_or_none(mut self, kind: Kind, child: Option<impl Into<Child>>) -> Self {
         if let Some(child) = child {
@@ -97,7 +97,7 @@ impl Objects<Prepared> {
         self
     }
 
-    /// Without accounts and rights of the pods: those that exist are deleted once the Deployment that does without them is applied.
+    /// States that the pods have no accounts and rights: existing ones are deleted once the Deployment that does not use them is applied.
     #[must_use]
     pub fn without_access(mut self) -> Self {
         self.without
@@ -105,8 +105,8 @@ impl Objects<Prepared> {
         self
     }
 
-    /// Only the Service, as long as the others cannot be rendered without what it will have, such as its port or address. What is on the
-    /// API server of the others stays as it is, so that an instance that runs is not stopped.
+    /// States that only the Service can be rendered yet, as the others need what the API server gives it, such as a port or an address. The other
+    /// existing objects stay, so that an instance that runs is not stopped.
     #[must_use]
     pub fn service_only(mut self) -> Self {
         self.configuration.clear();
@@ -119,8 +119,8 @@ impl Objects<Prepared> {
         digest(&(&self.service, &self.configuration))
     }
 
-    /// This Service and this configuration are on the API server since then. `running`: the Deployment, if what runs the instance
-    /// has not changed since it was applied.
+    /// Records that this Service and this configuration have been on the API server since then. `running`: the Deployment, if what runs the
+    /// instance has not changed since it was applied.
     pub(super) fn exposed(
         self,
         service: Service,
@@ -150,7 +150,7 @@ impl Objects<Exposed> {
         (self.state.running.is_none() && !self.service_only).then_some(self.state.since)
     }
 
-    /// All is applied; this is the Deployment as the API server has it.
+    /// Records that all objects are applied. `deployment`: as the API server has it.
     pub(super) fn applied(self, deployment: Deployment) -> Objects<Applied> {
         let since = self.state.since;
         let mut objects = self.with(Applied { since });
@@ -230,7 +230,7 @@ impl<State> Objects<State> {
         &self.without
     }
 
-    /// Equal for renderings of this process that run the instance alike; it is never stored.
+    /// Equal for renderings of this process with equal objects that run the instance; it is never stored.
     pub(super) fn workload_digest(&self) -> u64 {
         digest(&(&self.deployment, &self.guards, &self.access, &self.without))
     }

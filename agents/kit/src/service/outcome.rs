@@ -12,12 +12,12 @@ use super::{
     problem::{Problem, REFUSED, Unserved},
 };
 
-/// The objects of an instance, and what of the spec is not in them.
+/// The rendered objects of an instance, and what of the spec is not in them.
 #[derive(Debug)]
 pub struct Rendered {
     /// What is applied.
     pub objects: Objects<Prepared>,
-    /// What is not in them.
+    /// What of the spec is not in them.
     pub findings: Findings,
 }
 
@@ -26,7 +26,7 @@ pub struct Rendered {
 pub struct Findings {
     /// What the objects lack. Reported before problems of pods.
     pub problems: Vec<Problem>,
-    /// What they have in place of what was asked for. Reported after problems of pods.
+    /// What they contain instead of what the spec asks for. Reported after problems of pods.
     pub substitutes: Vec<Problem>,
     /// When the next pass is due because of what the preparing step waits for.
     pub requeue: Option<Duration>,
@@ -55,7 +55,7 @@ pub struct Probe {
     pub problem: Option<Problem>,
     /// What the pods that run report of themselves. Unlike `problem` it is also reported while new pods do not start.
     pub fault: Option<Problem>,
-    /// What is worth a reason of its own though the instance is available.
+    /// A remark on an instance that is available.
     pub remark: Option<Remark>,
     /// Whether every pod has confirmed the configuration: they are not asked again before it changes.
     pub confirmed: bool,
@@ -63,7 +63,7 @@ pub struct Probe {
     pub requeue: Option<Duration>,
 }
 
-/// What is worth a reason of its own though an instance is available. The condition stays True.
+/// States something about an available instance under a reason of its own. The condition stays True.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Remark {
     /// Reason for the condition.
@@ -81,7 +81,7 @@ pub struct Drain {
     pub problem: Option<Problem>,
     /// When this is observed again, if no watch triggers a pass before.
     pub requeue: Option<Duration>,
-    /// The API server answered that the agent may not list what it has to ask: its rights may be gone though watches go on.
+    /// Whether the API server refused a list that the agent needs for this: its rights may be gone though watches continue.
     pub forbidden: bool,
 }
 
@@ -103,7 +103,7 @@ pub(super) enum Outcome {
     Applied(Box<Instance>),
     /// What the spec asks for is refused, and nothing of it was applied; or what it does not ask for cannot be deleted.
     Refused(Problem),
-    /// A call failed. It stays as it was reported.
+    /// A call failed. The status keeps what was reported of the instance before.
     Failed(Failed),
 }
 
@@ -146,8 +146,8 @@ impl Outcome {
         }
     }
 
-    /// Whether something of it was refused. No watch triggers a pass when the port is free, the network exists or the quota is
-    /// larger.
+    /// Whether the API server refused a part of it. No watch triggers a pass when the port becomes free, the network exists or the quota is
+    /// raised.
     pub(super) fn is_refused(&self) -> bool {
         match self {
             Self::Applied(instance) => instance

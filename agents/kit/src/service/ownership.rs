@@ -1,4 +1,4 @@
-//! Who owns the objects of an instance's name. A forced apply would take an object over; those of others are not touched.
+//! Who owns the objects with an instance's name. A forced apply would take over an object of somebody else, so the agent checks first.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ use crate::{apply::Object, takeover};
 /// The field manager of the Airship SIP operator, which wrote by updates.
 pub const SIP: &str = "manager";
 
-/// The fields that SIP wrote to an object of this name become ours, so that those that we do not ask for are removed: a node selector
-/// that no node of the site matches any more, an init container, mounts of single files.
+/// Makes the fields that SIP wrote to an object this agent's, so that the next apply removes those that it lacks: a node selector that no node of
+/// the site matches any more, an init container, mounts of single files.
 pub(super) async fn take_over<K: Object>(
     site: &Site,
     namespace: &str,
@@ -33,8 +33,8 @@ pub(super) async fn take_over<K: Object>(
         .map_err(Error::kubernetes("take over what Airship SIP made"))
 }
 
-/// Why the objects of a name cannot be ours; `None` when they can. The Service stands for all objects of its instance, which are
-/// made after it.
+/// Why the objects of a name belong to somebody else; `None` if the cluster may own them. The Service stands for all objects of its instance,
+/// which are made after it.
 pub(super) async fn foreign(site: &Site, object: &SIPCluster, name: &str) -> Result<Option<String>, Error> {
     let namespace = object.namespace().unwrap_or_default();
     let services = Api::<Service>::namespaced(site.client.clone(), &namespace);
@@ -46,9 +46,9 @@ pub(super) async fn foreign(site: &Site, object: &SIPCluster, name: &str) -> Res
     Ok(existing.and_then(|existing| foreign_owner(site.identity, (&uid, &cluster), &existing)))
 }
 
-/// Why an object cannot be ours, by the cluster's uid and name and the object's Service; `None` when it can. It is ours when its owner is,
-/// or when it has no owner and our labels: it was orphaned. It may be taken over when SIP made it for this cluster. SIP set no owner, and
-/// labels on pods only, so its Services are known by what they select; it gave every cluster one name of a kind.
+/// Why the cluster with this uid and name may not own an instance, by its Service; `None` if it may. A Service is the cluster's if the cluster
+/// owns it, or if it was orphaned: it has no owner and the agent's labels. One that SIP made for this cluster may be taken over. SIP set no
+/// owner, and labels on pods only, so its Services are known by what they select; it gave every cluster one name of a kind.
 #[must_use]
 pub fn foreign_owner(
     identity: &Identity,
@@ -79,8 +79,8 @@ pub fn foreign_owner(
     }
 }
 
-/// Applies a child, unless an object of its name is somebody else's: that one is not touched, and the problem names it. A child that
-/// the watch of our objects shows is known to be one of ours.
+/// Applies a child, unless an object of its name belongs to somebody else: that object is not changed, and the problem names it. A child that the
+/// watch of the agent's objects shows needs no check.
 pub(super) async fn apply_child(
     site: &Site,
     cluster: (&str, &str),
@@ -98,8 +98,8 @@ pub(super) async fn apply_child(
     child.apply(&site.client, site.identity.manager).await.map(Ok)
 }
 
-/// Why an object cannot be a child of a cluster, by the cluster's uid and name; `None` when it can. SIP set no owner: its objects are
-/// known by their labels or by the names that it gave.
+/// Why an object may not be a child of the cluster with this uid and name; `None` if it may. SIP set no owner: its objects are known by their
+/// labels or by the names that it gave.
 pub(super) fn foreign_child(
     identity: &Identity,
     (uid, cluster): (&str, &str),
@@ -124,8 +124,9 @@ pub(super) fn foreign_child(
     }
 }
 
-/// Two clusters may give one name to their objects: one that has lost its owner stays its cluster's, of which pods may still run. One whose
-/// labels name no cluster is this cluster's only if SIP made it, or an agent that gave it the name that SIP would have given.
+/// Why an object without an owner was made for another cluster; `None` if it was not. Two clusters may use one name: the object then stays that
+/// of its cluster, whose pods may still run. An object whose labels name no cluster is this cluster's only if it has a name that SIP would have
+/// given.
 fn made_for_another(
     on_object: &BTreeMap<String, String>,
     cluster: &str,

@@ -41,7 +41,7 @@ pub(super) async fn write<S: Service>(
     status::write(&context.site.client, S::IDENTITY, observed, status).await
 }
 
-/// The same, with an Event for a finding that is neither progress nor as it should be.
+/// The same, and publishes an Event for a finding that is neither progress nor success.
 pub(super) async fn write_and_warn<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,

@@ -1,4 +1,4 @@
-//! The pods of instances: which cluster and instance each belongs to, and what of them is kept in memory.
+//! The pods of instances: to which cluster and instance each belongs, and which parts of them are kept in memory.
 
 use std::{mem, sync::Arc};
 
@@ -11,7 +11,7 @@ use super::{by_namespace::TenantStore, objects::Objects};
 /// The condition of a pod that serves.
 const READY: &str = "Ready";
 
-/// Labels by which a pod is known, whatever service it is of.
+/// Labels that identify a pod of any service.
 const LABELS: [&str; 3] = [labels::CLUSTER_NAME, labels::INSTANCE, labels::NAME];
 
 /// The cluster that a pod serves.
@@ -21,7 +21,7 @@ pub fn cluster(pod: &Pod) -> Option<ObjectRef<SIPCluster>> {
     Some(ObjectRef::new(cluster).within(&pod.namespace()?))
 }
 
-/// Removes what no agent needs of a pod: there are many. Of the labels those that every service has stay, and `more`.
+/// Removes what no agent reads of a pod, since there are many pods. Keeps the labels that every service needs, and `more`.
 pub(super) fn trim(pod: &mut Pod, more: &[&str]) {
     pod.labels_mut()
         .retain(|label, _| LABELS.contains(&&**label) || more.contains(&&**label));
@@ -56,7 +56,7 @@ pub(super) fn trim(pod: &mut Pod, more: &[&str]) {
 #[must_use]
 pub fn selected<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
     let namespace = objects.namespace();
-    // Other labels are not kept in memory.
+    // The watch keeps no other labels in memory.
     let selector = objects.pod_labels().iter();
     let selector: Vec<_> = selector
         .filter(|(label, _)| LABELS.contains(&label.as_str()))
@@ -72,8 +72,8 @@ pub fn selected<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec
     own
 }
 
-/// The pods of an instance that its Deployment has created, by name. Whoever may create pods in the namespace can label others alike: nothing
-/// that such a pod reports concerns the instance. One whose owner is forged too counts until a controller of Kubernetes deletes it.
+/// The pods of an instance that its Deployment has created, by name. Anybody with the right to create pods in the namespace can set the same
+/// labels: such pods are left out. One with a forged owner counts until a controller of Kubernetes deletes it.
 #[must_use]
 pub fn created<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
     let mut own = selected(pods, objects);
@@ -81,7 +81,7 @@ pub fn created<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec<
     own
 }
 
-/// Whether the controller of a pod is a `ReplicaSet` of a Deployment: the name of one is the Deployment's and a hash, which has no hyphen.
+/// Whether the controller of a pod is a `ReplicaSet` of a Deployment: its name is that of the Deployment, a hyphen and a hash without hyphens.
 fn is_of_deployment(pod: &Pod, deployment: &str) -> bool {
     let mut owners = pod.owner_references().iter();
     owners.any(|owner| {

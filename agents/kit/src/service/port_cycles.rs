@@ -1,5 +1,5 @@
-//! Entries of one cluster that ask for each other's node ports. Each would wait for the other for ever: a Service of the cycle gives up the
-//! ports that its entry no longer asks for, which carry no traffic any more after the edit.
+//! Frees node ports where entries of one cluster ask for each other's. Each would wait for the other without end, so the Service of one entry in
+//! the cycle gives up the ports that its entry no longer asks for. After the edit these carry no traffic any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ struct Ports {
     wanted: PortSet,
 }
 
-/// Frees the ports of one Service of each cycle. What the API server refuses stays, and is reported as a conflict.
+/// Frees the ports of one Service in each cycle. If the API server refuses that, the Service stays, and the conflict is reported.
 pub(super) async fn free<'a>(
     site: &Site,
     observed: &Observed<'_>,
@@ -48,7 +48,7 @@ pub(super) async fn free<'a>(
             continue;
         };
         let mut kept = without_ports(service, &ports.held);
-        // The same object, and no other one of its name.
+        // Only the same object may be changed, and no other one of its name.
         kept.metadata.uid = own.uid();
         tracing::info!(service = name, held = %ports.held, wanted = %ports.wanted, "removing node ports from the Service for a moment: it exchanges ports with another Service of the cluster");
         if let Err(error) = apply::apply(&site.client, site.identity.manager, &kept).await {
@@ -95,7 +95,7 @@ fn awaited<'a>(entries: &'a BTreeMap<&str, Ports>, name: &'a str) -> impl Iterat
     })
 }
 
-/// The Service with those of its node ports that it has already; without any node port where it has none of them.
+/// The Service with those of its node ports that it has already; without node ports where it has none of them.
 fn without_ports(service: &Service, held: &PortSet) -> Service {
     let mut kept = service.clone();
     let Some(spec) = kept.spec.as_mut() else {

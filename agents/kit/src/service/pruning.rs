@@ -85,9 +85,9 @@ impl Pruned {
     }
 }
 
-/// Deletes the children of an instance in the order of their list, and its Service last. Whatever is left is found by the next pass, by
-/// the owner. Objects of this name that somebody else owns are not touched; where that is the Service, the cluster's own
-/// children are deleted, and what has no owner is taken for that somebody's. Returns the first deletion that the API server refuses.
+/// Deletes the children of an instance in the order of `Identity::children`, and its Service last. The next pass finds what is left by its owner.
+/// Objects of this name that somebody else owns stay; if the Service is one of these, the children that the cluster owns are deleted, and
+/// children without an owner count as belonging to the owner of the Service. Returns the first deletion that the API server refuses.
 pub(super) async fn delete(site: &Site, object: &SIPCluster, name: &str) -> Result<Option<Problem>, Error> {
     let namespace = object.namespace().unwrap_or_default();
     site.last_applied.forget(&namespace, name);
@@ -107,8 +107,8 @@ pub(super) async fn delete(site: &Site, object: &SIPCluster, name: &str) -> Resu
     Ok(refused.map(|problem| problem.named(name)))
 }
 
-/// Deletes one child of a cluster, by uid and name, that its instance must not have. An object of somebody else stays. Returns why the
-/// API server refuses that.
+/// Deletes one child of a cluster, by uid and name, that its instance must not have; not an object of somebody else. Returns why the API server
+/// refuses that.
 pub(super) async fn delete_child(
     site: &Site,
     cluster: (&str, &str),

@@ -96,22 +96,22 @@ pub(super) fn status(
     }
 }
 
-/// Whether there is a condition for this generation that a status of failed calls does not contradict: it reports no refusal, and no failure of
+/// Whether the existing condition of this generation may stay after calls have failed: the new status reports neither a refusal nor a failure of
 /// pods.
 pub(super) fn may_keep_condition(observed: &Observed<'_>, status: &Status) -> bool {
     let is_progress = |finding: &Finding| finding.reason == PROGRESSING;
     observed.has_condition_of_generation() && status.finding.as_ref().is_some_and(is_progress)
 }
 
-/// Whether a condition holds no longer: the instances worked, and now pods of one start anew. While a call fails for another one, that waits:
-/// most calls that fail succeed the next time.
+/// Whether the existing condition has become wrong: it is True, and pods of an instance are starting anew. While a call fails for another
+/// instance, the condition stays: most failed calls succeed the next time.
 pub(super) fn is_disproved(condition: Option<&Condition>, outcomes: &[Outcome]) -> bool {
     let worked = condition.is_some_and(|condition| condition.status == "True");
     worked && !outcomes.iter().any(Outcome::is_failed) && outcomes.iter().any(Outcome::is_rolling_out)
 }
 
-/// Whether the condition of the spec before has to stay, since nobody has asked what runs yet whether it works by this spec. Without
-/// a condition before, the status says that it is asked.
+/// Whether the condition of the earlier generation has to stay, since the agent has not checked yet whether the instances work by this one.
+/// Changes the status to Progressing; without an earlier condition, that is written.
 pub(super) fn is_unfounded(had_condition: bool, status: &mut Status) -> bool {
     let Some(finding) = status
         .finding
@@ -125,7 +125,7 @@ pub(super) fn is_unfounded(had_condition: bool, status: &mut Status) -> bool {
     had_condition
 }
 
-/// The problems with the first reason; the others are reported when these are mended.
+/// The problems that have the reason of the first one; the others are reported once these are solved.
 pub(super) fn summary(identity: &Identity, problems: &[Problem]) -> Option<Finding> {
     let reason = problems.first()?.reason;
     let messages: Vec<&str> = problems
@@ -136,12 +136,12 @@ pub(super) fn summary(identity: &Identity, problems: &[Problem]) -> Option<Findi
     Some(Finding::no(identity.condition, reason, messages.join("; ")))
 }
 
-/// The cluster has no placement yet; what was applied stays.
+/// The status while the cluster has no placement; what was applied stays.
 pub(super) fn waits_for_placement(identity: &Identity, observed: &Observed<'_>) -> Status {
     waits(identity, observed, "the cluster has no placement yet")
 }
 
-/// Nothing is done before this; what was applied stays.
+/// The status while the agent waits for what `message` states; what was applied stays.
 pub(super) fn waits(identity: &Identity, observed: &Observed<'_>, message: impl Into<String>) -> Status {
     Status {
         finding: Some(Finding::no(identity.condition, PROGRESSING, message)),
@@ -151,7 +151,7 @@ pub(super) fn waits(identity: &Identity, observed: &Observed<'_>, message: impl 
     }
 }
 
-/// The agent has no rights in the cluster's namespace; what was applied there is as it was. `words`: the API server's.
+/// The status while the agent has no rights in the cluster's namespace; what was applied there stays. `words`: the API server's message.
 pub(super) fn not_granted(identity: &Identity, observed: &Observed<'_>, words: &str) -> Status {
     let namespace = observed.namespace();
     let message = format!(
@@ -167,7 +167,7 @@ pub(super) fn not_granted(identity: &Identity, observed: &Observed<'_>, words: &
     }
 }
 
-/// Nothing is asked for, and every instance is deleted, but for those whose deletion is refused. Its pods may still be ending.
+/// The status once nothing is asked for: every instance is deleted, except those whose deletion is refused. Pods may still be ending.
 pub(super) fn withdrawn(identity: &Identity, refused: &[Problem], drain: &Drain) -> Status {
     let problems = refused.iter().chain(&drain.problem).cloned().collect::<Vec<_>>();
     Status {
@@ -178,7 +178,7 @@ pub(super) fn withdrawn(identity: &Identity, refused: &[Problem], drain: &Drain)
     }
 }
 
-/// Every object that was made for the cluster is deleted.
+/// The status once every object that was made for the cluster is deleted.
 pub(super) fn removed(identity: &Identity, drain: &Drain) -> Status {
     let message = "the cluster is being deleted";
     Status {

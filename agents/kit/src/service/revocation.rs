@@ -1,12 +1,12 @@
-//! What a refused entry takes away: whatever it is refused for, nobody keeps a right that it no longer gives.
+//! What the agent does for a refused entry: nobody keeps a right that the entry no longer gives, whatever it is refused for.
 
 use api::Cluster;
 use futures::future::join_all;
 
 use super::{context::Context, definition::Service, observed::Observed};
 
-/// Has the service take away what refused entries no longer give. A failure holds up no other entry. Returns whether everything was
-/// taken away; where it was not, the pass has to be repeated.
+/// Makes the service revoke what refused entries no longer give. A failure for one entry does not stop the others. Returns whether everything was
+/// revoked; if not, the pass has to be repeated.
 pub(super) async fn revoke<'a, S: Service>(
     context: &Context<S>,
     (observed, cluster): (&Observed<'_>, &Cluster),

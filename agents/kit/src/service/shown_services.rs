@@ -1,5 +1,5 @@
-//! How far the watch of Services has come. Where it shows no Service, it may be behind what this process has applied, or somebody has
-//! deleted that: only its progress tells which.
+//! How far the watch of Services has come. If the watch does not show a Service that this process has applied, it may be behind, or somebody has
+//! deleted the Service: only its progress tells which.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::last_applied::{LastApplied, version};
 #[derive(Debug)]
 pub(super) struct ShownServices {
     last_applied: Arc<LastApplied>,
-    /// The present list shows whatever Services were up to this version.
+    /// The current list of the watch includes all Services up to this version.
     listed: u64,
 }
 
@@ -24,17 +24,17 @@ impl ShownServices {
         }
     }
 
-    /// Records what an event shows. It has to come after the store has the event, and before the event triggers a pass: that finds the
-    /// store and the record alike.
+    /// Records an event. To be called after the store has the event and before the event triggers a pass, so that the pass finds the store and
+    /// the record consistent.
     pub(super) fn observe(&mut self, event: &Event<Service>) {
         match event {
-            // The list is asked for after this.
+            // The watch requests its list after this event.
             Event::Init => self.listed = self.last_applied.newest(),
             Event::InitApply(service) => self.listed = self.listed.max(version(service).unwrap_or_default()),
             Event::InitDone => self.last_applied.shows(self.listed),
             Event::Apply(service) => self.shows(service),
             Event::Delete(service) => {
-                // Its version is that of the deletion.
+                // The version in the event is that of the deletion.
                 self.last_applied.service_is_deleted(service);
                 self.shows(service);
             }

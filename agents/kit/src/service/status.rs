@@ -1,5 +1,5 @@
-//! The part of a `SIPCluster`'s status that a service agent owns: it is written only when it differs, and only to the object as it was
-//! observed. A late call must not tell of another incarnation what was applied for the one before, nor name again what was withdrawn.
+//! The part of a `SIPCluster`'s status that a service agent owns. It is written only when it differs, and only to the object as it was observed:
+//! a late write must neither report to another incarnation what was applied for the one before, nor list again what was withdrawn.
 
 use api::{
     Applied, Drained, Endpoint, SIPClusterStatus,
@@ -14,7 +14,7 @@ use crate::{apply, conditions::Finding};
 /// The part of a status that a service agent owns.
 #[derive(Debug)]
 pub(super) struct Status {
-    /// `None`: the spec asks for no instance, and there is nothing to tell.
+    /// `None`: the spec asks for no instance, so there is no condition.
     pub(super) finding: Option<Finding>,
     pub(super) applied: Vec<Applied>,
     pub(super) endpoints: Vec<Endpoint>,
@@ -42,7 +42,7 @@ pub(super) async fn write(
     Ok(true)
 }
 
-/// Whether the last status says that the agent has no rights in the namespace. A pass with rights replaces it before anything runs.
+/// Whether the last status reports that the agent has no rights in the namespace. A pass with rights replaces it before it starts pods.
 pub(super) fn lacked_rights(observed: &Observed<'_>) -> bool {
     let condition = observed.condition();
     condition.is_some_and(|condition| condition.reason == NAMESPACE_NOT_GRANTED)
@@ -54,8 +54,8 @@ fn is_same(observed: &Observed<'_>, status: &Status) -> bool {
         && observed.drained() == status.drained
 }
 
-/// Writes the status with the condition that the cluster has already, if the rest differs. A condition that the agent has no rights does not
-/// stay: while it is there, others take it that the agent starts no pod.
+/// Writes the status with the existing condition, if the rest differs. A condition that reports missing rights is not kept: other agents conclude
+/// from it that this agent starts no pods.
 pub(super) async fn write_keeping_condition(
     client: &Client,
     identity: &Identity,

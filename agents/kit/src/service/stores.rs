@@ -43,8 +43,7 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Waits until the watches of the whole site have shown a complete list. A store wakes one of those that wait for it, so only one
-    /// may.
+    /// Waits until the watches of the whole site have shown a complete list. Only one task may wait, since a store wakes only one.
     ///
     /// # Errors
     /// When a watch has ended.
@@ -60,7 +59,7 @@ impl Stores {
         try_join!(clusters.wait_until_ready(), services.wait_until_ready()).map(drop)
     }
 
-    /// Whether the objects in every namespace with clusters are known. Otherwise one that is not found may exist.
+    /// Whether the watches in every namespace with clusters have shown a complete list. If not, an object that is not found may exist.
     #[must_use]
     pub fn has_every_tenant(&self) -> bool {
         self.access.is_complete()

@@ -38,7 +38,7 @@ pub(super) trait TenantKind: Send + Sync {
 /// The watch of one kind in one namespace.
 pub(super) struct TenantWatch {
     pub(super) events: BoxStream<'static, watcher::Result<Observed>>,
-    /// Lets others find what the watch has shown. To be called when it has shown a complete list.
+    /// Makes what the watch has shown available to passes. To be called once, when the watch has shown a complete list.
     pub(super) publish: Box<dyn FnOnce() + Send>,
 }
 
@@ -61,7 +61,7 @@ fn observed<K>(event: Event<K>, concerned: impl Fn(&K) -> Vec<ObjectRef<SIPClust
     }
 }
 
-/// The clusters that own an object, or the one that it was made for if none does.
+/// The clusters that own an object, or, without such an owner, the one that it was made for.
 pub(super) fn clusters_of(object: &impl Resource) -> Vec<ObjectRef<SIPCluster>> {
     let meta = object.meta();
     let namespace = meta.namespace.as_deref();

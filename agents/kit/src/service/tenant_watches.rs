@@ -38,13 +38,14 @@ use super::{
 };
 use crate::apply;
 
-/// Pauses between tries of a namespace that may not be listed. Whoever grants it waits for the longest at most, twice with jitter.
+/// Pauses between tries to list a namespace in which the agent has no rights. Rights that are granted take effect within the longest, twice that
+/// with jitter.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
-/// Watches that went on for this time were not refused from the start.
+/// Watches that ran for longer than this were not refused from the start.
 const STEADY: Duration = Duration::from_mins(1);
 /// The kind that is listed before the others.
 const FIRST: usize = 0;
-/// After an answer of 403 to another call, lists are tried no sooner again than this.
+/// Least pause between two checks of the rights after other calls were answered with 403.
 const DOUBT: Duration = Duration::from_secs(5);
 
 /// What is known of the objects in a namespace.
@@ -85,7 +86,8 @@ impl TenantAccess {
         access.all(|access| access == Some(Access::Listed))
     }
 
-    /// A call in the namespace was answered with 403: the rights may be gone though watches go on.
+    /// Makes the watches check the rights in the namespace, since another call there was answered with 403: the rights may be gone though watches
+    /// continue.
     pub(super) fn doubt(&self, namespace: &str) {
         if let Some(doubt) = self.doubts.value(namespace) {
             doubt.notify_one();
@@ -153,7 +155,7 @@ impl TenantWatches {
         loop {
             let began = Instant::now();
             let (kind, words) = self.until_forbidden(&namespace, &doubt).await;
-            // What its watches have shown may be old by now: passes wait for new lists.
+            // What the watches have shown may be out of date, so passes wait for new lists.
             self.access.access.remove(&namespace);
             if began.elapsed() > STEADY {
                 pauses = self::pauses();
@@ -164,7 +166,7 @@ impl TenantWatches {
                 sleep(pauses.next().unwrap_or(PAUSES.1)).await;
                 match self.refusal(&namespace, kind).await {
                     Some(words) => self.forbidden(&namespace, words).await,
-                    // It may list and not watch.
+                    // The agent may list, but not watch.
                     None if refusals > 1 => {
                         self.forbidden(&namespace, words.clone()).await;
                         break;
@@ -224,7 +226,7 @@ impl TenantWatches {
                     if open.is_listed(self) {
                         open.publish();
                         self.access.access.set(namespace, Access::Listed);
-                        // No watch shows what has gone since an earlier list.
+                        // The new list does not show which objects were deleted since an earlier one.
                         self.trigger_all(namespace).await;
                     }
                 }
@@ -285,7 +287,7 @@ impl OpenWatches {
         self.listed.len() == watches.kinds.len()
     }
 
-    /// Lets others find what the watches have shown, once.
+    /// Makes what the watches have shown available to passes, once.
     fn publish(&mut self) {
         self.publishers.drain(..).for_each(|publish| publish());
     }

@@ -40,7 +40,7 @@ impl Tenants {
             Event::InitApply(cluster) => add(&mut known.listing, cluster),
             Event::InitDone => {
                 known.clusters = mem::take(&mut known.listing);
-                // As many namespaces as before may be others.
+                // The namespaces may differ even if their number is the same.
                 self.0.changed.notify_one();
             }
             Event::Apply(cluster) => add(&mut known.clusters, cluster),

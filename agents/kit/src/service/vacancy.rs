@@ -1,5 +1,5 @@
-//! Whether a Service of a name may be made. It leads to the pods of its instance, so it is not made while another cluster has pods of an
-//! instance of that name, or a Deployment that may start some: of an instance that it has dropped, or that was orphaned.
+//! Whether the agent may make a Service with a name. It would send traffic to pods of its instance's name, so it is not made while another
+//! cluster has such pods, or a Deployment that may start some: of an instance that the other cluster has dropped, or that was orphaned.
 
 use api::{SIPCluster, labels};
 use futures::TryStreamExt as _;
@@ -9,14 +9,14 @@ use kube::{Api, ResourceExt as _, api::ListParams, core::ObjectMeta};
 use super::{identity::Identity, kinds::Kind, ownership::foreign_child, site::Site};
 use crate::pages;
 
-/// Pods that have ended serve nothing.
+/// Excludes pods that have ended.
 const RUNNING: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// What of another cluster's instance of this name is still there, for people; `None`: nothing.
+/// The object of another cluster's instance of this name that still exists, for people; `None` without one.
 pub(super) async fn occupant(site: &Site, object: &SIPCluster, name: &str) -> kube::Result<Option<String>> {
     let namespace = object.namespace().unwrap_or_default();
     let (uid, cluster) = (object.uid().unwrap_or_default(), object.name_any());
-    // Before the pods: a Deployment that is gone by then starts no pod that the list does not have.
+    // In this order: a Deployment that is deleted before this call starts no pod that the later list could miss.
     let deployment = Kind::Deployment.find(&site.client, &namespace, name).await?;
     let foreign =
         deployment.and_then(|found| foreign_child(site.identity, (&uid, &cluster), Kind::Deployment, &found));

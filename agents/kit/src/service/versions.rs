@@ -1,5 +1,5 @@
-//! Which version there is of the objects of a kind in a namespace, and which instance of which cluster they are of, by a watch that keeps
-//! nothing else of them: each instance has several.
+//! Versions of the objects of a kind in a namespace, and the cluster and instance of each, kept by a watch that keeps nothing else of them: each
+//! instance has several.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ type ByName = HashMap<String, Recorded>;
 #[derive(Debug)]
 struct Recorded {
     version: String,
-    /// What it is compared by.
+    /// The text by which changes are detected.
     shown: String,
     /// Whether it is being deleted.
     ends: bool,
@@ -59,9 +59,9 @@ impl Versions {
         }
     }
 
-    /// What the version of the object with the name of this one is compared by, if it belongs to the cluster that owns this one: one that has
-    /// lost its owner is another one. An object of another or of an unknown cluster has none: before it is written, the API server is asked
-    /// whose it is.
+    /// The text by which changes of the object with this name are detected, if it belongs to the cluster that owns `object`. It also changes when
+    /// the object loses its owner. `None` for an object of another or an unknown cluster: before the agent writes that, it asks the API server to
+    /// whom it belongs.
     pub(super) fn get(&self, object: &impl Resource) -> Option<String> {
         let mut owners = object.owner_references().iter();
         let owner = owners.find(|owner| owner.kind == "SIPCluster")?;
@@ -110,7 +110,7 @@ impl Versions {
 fn recorded(object: &impl Resource) -> Option<(String, Recorded)> {
     let (version, whose) = (version(object)?, Whose::by_metadata(object.meta()));
     let shown = match &whose {
-        // Its generation does not change when it loses its owner, nor when it does so once more.
+        // The generation does not change when the object loses its owner, so the resource version is used.
         Some(Whose::MadeFor(_)) => format!("{} without owner", object.resource_version()?),
         Some(Whose::Owner(_)) | None => version.clone(),
     };
@@ -124,8 +124,7 @@ fn recorded(object: &impl Resource) -> Option<(String, Recorded)> {
     Some((object.name_any(), recorded))
 }
 
-/// Changes with the desired state of an object: where objects have a generation, neither their status nor their labels and
-/// annotations count.
+/// A text that changes with the desired state of an object: where objects have a generation, not with their status, labels and annotations.
 pub(super) fn version(object: &impl Resource) -> Option<String> {
     let meta = object.meta();
     let generation = meta.generation.map(|generation| generation.to_string());

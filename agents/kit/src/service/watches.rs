@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{apply::Object, clusters, metrics::AgentMetrics, pages, retries::watch_pauses};
 
-/// Clusters that may be named at once by [`Watches::triggers`].
+/// Most clusters that wait in [`Watches::triggers`].
 const TRIGGERS: usize = 256;
 
 /// Adds one source of passes to a controller.
@@ -76,7 +76,7 @@ impl Debug for Watches {
 }
 
 impl Watches {
-    /// Of the clusters and of what a service with this identity makes. `namespace`: the agents' own.
+    /// Watches the clusters, and what a service with this identity makes. `namespace`: that of the agents.
     #[must_use]
     pub fn new(
         client: Client,
@@ -123,7 +123,7 @@ impl Watches {
         watches
     }
 
-    /// Of the children of instances whose objects are not kept.
+    /// Watches children of instances, keeping only their versions.
     fn versions(
         &mut self,
         identity: &Identity,
@@ -162,7 +162,7 @@ impl Watches {
         &self.stores
     }
 
-    /// Triggers passes over clusters of which something is known that no watch shows.
+    /// Triggers passes over clusters about which a service learns something that no watch shows.
     #[must_use]
     pub fn triggers(&self) -> mpsc::Sender<ObjectRef<SIPCluster>> {
         self.triggers.clone()
@@ -228,7 +228,7 @@ impl Watches {
         stores
     }
 
-    /// The controller with all of them, and what they show.
+    /// The controller with all watches, and what they show.
     pub(super) fn into_running(self) -> Running {
         let controller = self
             .sources

@@ -1,8 +1,8 @@
-//! Where the agent connects to on behalf of tenants. A tenant names directories, its provider's address and its API server, so without a
-//! rule it could have the agent, which is in the site's own network, try addresses that the tenant cannot reach.
+//! Where the agent connects to on behalf of tenants. A tenant names directories, the address of its provider and its API server. Without a rule
+//! it could make the agent, which is in the site's own network, connect to addresses that the tenant cannot reach.
 //!
-//! Names are resolved first, and the connection is made to the address that was checked: what the name means a moment later is of no
-//! importance.
+//! The agent resolves a name first, and connects to an address that it has checked, so it does not matter what the name resolves to a moment
+//! later.
 
 use std::{
     io,
@@ -16,8 +16,8 @@ use runtime::resolver::Resolver;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Addresses that mean the machine itself or all machines of a link, and those at which clouds answer their machines, with credentials
-/// among other things.
+/// Addresses that mean the machine itself, its link or many machines, and the metadata addresses of clouds, which give credentials to the cloud's
+/// machines.
 const SPECIAL: [IpNet; 16] = [
     four([0, 0, 0, 0], 8),
     four([127, 0, 0, 0], 8),
@@ -31,7 +31,7 @@ const SPECIAL: [IpNet; 16] = [
     six(1, 128),
     six(0xfe80 << 112, 10),
     six(0xff00 << 112, 8),
-    // By translation or in a tunnel these lead to IPv4 addresses, which would not be checked.
+    // Traffic to these reaches IPv4 addresses by translation or a tunnel, and those would not be checked.
     six(0x0064_ff9b_0001 << 80, 48),
     six(0x2002 << 112, 16),
     six((0xfd00_0ec2 << 96) | 0x254, 128),
@@ -39,7 +39,7 @@ const SPECIAL: [IpNet; 16] = [
 ];
 /// Addresses of a name that are tried.
 const TRIES: usize = 4;
-/// Time for each of them: together they leave a check time for its answer.
+/// Time for each of these addresses; all together leave a check enough time for the answer.
 const TRY: Duration = Duration::from_secs(1);
 
 const fn four([a, b, c, d]: [u8; 4], length: u8) -> IpNet {
@@ -160,7 +160,7 @@ impl Destinations {
             return special
                 .map(|_| "it is a loopback, unspecified, link-local, multicast or cloud metadata address");
         };
-        // A network that has other addresses too is not meant to allow special ones.
+        // A network that contains other addresses, too, is not meant to allow special ones.
         let allows = |network: &IpNet| {
             network.contains(&ip) && special.is_none_or(|special| special.contains(network))
         };

@@ -1,5 +1,5 @@
-//! A tenant's kubeconfig. It comes from a Secret that the tenant writes, so it must not make the agent run a program, read a file, send its
-//! own credentials, or go by a proxy: every field that could is refused.
+//! A tenant's kubeconfig. The tenant writes its Secret, so it must not make the agent run a program, read a file, send the agent's own
+//! credentials, or use a proxy: every field that could is refused.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,7 +24,7 @@ const DIGEST: usize = 32;
 pub(super) enum Error {
     #[error("must be UTF-8 of at most {LONGEST} bytes")]
     Text,
-    /// The reason is not shown: it could have parts of the text.
+    /// The message of the parser is not shown: it could quote the text.
     #[error("must be a kubeconfig in YAML")]
     Form,
     #[error("must have a current-context that names a cluster and a user of it")]
@@ -142,7 +142,7 @@ impl Kubeconfig {
         }
     }
 
-    /// Of all by which the server is known.
+    /// Digest of everything that identifies the server.
     pub(super) fn digest(&self) -> String {
         let Self {
             host,
@@ -182,7 +182,7 @@ impl Kubeconfig {
     }
 }
 
-/// CA certificates, by DER. Without any the machine's would be trusted, and so any server with a certificate of the internet.
+/// The CA certificates in DER. Refused if there are none: the client would then trust the CAs of the machine.
 fn authorities(data: Option<&str>) -> Result<Vec<Vec<u8>>, Error> {
     let rule = "must be CA certificates in PEM, in base64";
     let pem = data.and_then(|data| BASE64.decode(data.trim()).ok());

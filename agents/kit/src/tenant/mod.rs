@@ -1,7 +1,7 @@
 //! A tenant's own API server, which an agent reaches by a kubeconfig of the tenant.
 //!
-//! Its address and everything that it answers are the tenant's choice. An agent uses no credentials there but those of the same kubeconfig,
-//! connects to no address that it must not ([`destinations`]), and reads answers of bounded size. The caller limits the time.
+//! The tenant chooses its address and everything that it answers. An agent uses only the credentials of the same kubeconfig there, connects only
+//! to allowed addresses ([`destinations`]), and reads answers of bounded size. The caller limits the time.
 
 pub mod destinations;
 mod kubeconfig;
@@ -35,7 +35,7 @@ const LONGEST_REFUSAL: usize = 16 * 1024;
 /// Characters of a tenant's text that are shown.
 const SHOWN: usize = 200;
 
-/// Why a tenant's API server cannot be asked.
+/// Why a tenant's API server cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The kubeconfig cannot be used.
@@ -100,12 +100,12 @@ impl Tenant {
         &self.server
     }
 
-    /// The body of an answer that is no error. Of one that is, the code is kept, and its message as one short line.
+    /// The body of an answer that is no error. For an error, its code and its message as one short line.
     ///
     /// # Errors
     /// Why the call failed; [`is_too_long`] tells whether that is the length of the answer.
     pub async fn answer(&self, request: Request<Vec<u8>>) -> kube::Result<Vec<u8>> {
-        // What libraries log of a server that the tenant chooses is neither bounded in number nor, always, in length. The caller reports errors.
+        // Libraries may log any number of lines about a server that the tenant chooses, and some of any length. The caller reports errors.
         self.unlogged(request).with_subscriber(Dispatch::none()).await
     }
 
@@ -120,7 +120,7 @@ impl Tenant {
         }
     }
 
-    /// An answer as a value. No library parses it, since these write what they cannot parse into the log.
+    /// An answer as a value, parsed here: a library would log what it cannot parse.
     ///
     /// # Errors
     /// As [`answer`](Self::answer); and that it is no such value.
@@ -132,7 +132,7 @@ impl Tenant {
         parsed(&self.answer(request).await?)
     }
 
-    /// Makes a change, and keeps nothing of its answer: many may be made at once.
+    /// Makes a change, and keeps nothing of the answer, since many changes may be made at once.
     ///
     /// # Errors
     /// As [`answer`](Self::answer).
@@ -150,7 +150,7 @@ impl Tenant {
     }
 }
 
-/// Reads the beginning of a refusal, with what is shown of it.
+/// Reads the beginning of a refusal, which contains what is shown of it.
 async fn read_start(mut body: Body) -> kube::Result<Vec<u8>> {
     let mut read = Vec::new();
     while read.len() < LONGEST_REFUSAL
@@ -163,7 +163,7 @@ async fn read_start(mut body: Body) -> kube::Result<Vec<u8>> {
     Ok(read)
 }
 
-/// Reads an answer to a change, which nobody reads, to its end: the connection is used again.
+/// Reads the answer to a change to its end without keeping it, so that the connection can be used again.
 async fn drain(mut body: Body) -> kube::Result<()> {
     let (mut length, mut first) = (0, None);
     while let Some(frame) = body.frame().await {
@@ -204,7 +204,7 @@ async fn read_body(mut body: Body) -> kube::Result<Vec<u8>> {
 /// That it is none, as one short line.
 pub fn parsed<T: DeserializeOwned>(answer: &[u8]) -> kube::Result<T> {
     serde_json::from_slice(answer).map_err(|error| {
-        // The words quote the answer.
+        // The message may quote the answer.
         kube::Error::SerdeError(serde_json::Error::custom(short(&error.to_string())))
     })
 }
@@ -215,7 +215,7 @@ pub fn is_too_long(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Service(error) if error.is::<TooLong>())
 }
 
-/// What is read of a Status with which a server answers. Its details would take much more memory than their length.
+/// The parts of a Status that are read. Its details could take much more memory than their length.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Answered {
@@ -247,7 +247,7 @@ impl Answered {
 /// What an answer means that is an error by its code.
 fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
     let answered = serde_json::from_slice(body).unwrap_or_else(|_| {
-        // A proxy, for one, answers with a text. Of a long object there is only the beginning.
+        // A proxy, for example, answers with plain text. Only the beginning of a long object was read.
         let text = String::from_utf8_lossy(body);
         let message = text
             .split_once(r#""message":""#)

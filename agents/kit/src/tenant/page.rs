@@ -1,5 +1,5 @@
-//! Pages of lists. What a server lists beyond a bound is passed over while it is parsed, so that no answer takes much more memory than its
-//! length: an empty object is two bytes of an answer, and hundreds in memory.
+//! Pages of lists. Items beyond a bound are skipped during parsing, so that no answer takes much more memory than its length: an empty object is
+//! two bytes of an answer, and hundreds in memory.
 
 use std::{fmt, marker::PhantomData};
 
@@ -8,21 +8,21 @@ use serde::{
     de::{IgnoredAny, SeqAccess, Visitor},
 };
 
-/// A page of a list with the first `MOST` of its items. What else the list has is passed over while it is parsed.
+/// A page of a list with the first `MOST` of its items. Further items are skipped during parsing.
 #[derive(Debug, Deserialize)]
 #[serde(bound = "T: Deserialize<'de>")]
 pub struct Page<T, const MOST: usize> {
-    /// What there is of the list beside this page.
+    /// Metadata of the list.
     #[serde(default)]
     pub metadata: PageMeta,
-    /// The items. An answer without any such field is no list: it may be a gateway's.
+    /// The items. Required: an answer without them is no list, for example one of a gateway.
     pub items: First<T, MOST>,
 }
 
-/// What there is of a list beside a page.
+/// Metadata of a list, as far as it is read.
 #[derive(Debug, Default, Deserialize)]
 pub struct PageMeta {
-    /// What the next page is asked for with; absent or empty in the last one.
+    /// Token for the next page; absent or empty in the last page.
     #[serde(default, rename = "continue")]
     pub next: Option<String>,
 }

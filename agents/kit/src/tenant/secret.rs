@@ -11,7 +11,7 @@ const TYPES: [&str; 3] = ["", "Opaque", "cluster.x-k8s.io/secret"];
 /// Key of the kubeconfig in its Secret, as Cluster API calls it.
 const KEY: &str = "value";
 
-/// For which `SIPCluster` a kubeconfig is used.
+/// The `SIPCluster` that uses a kubeconfig.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct User {
     /// Its name.
@@ -30,7 +30,7 @@ impl User {
         }
     }
 
-    /// The one that has used this Secret before, whichever Cluster it serves now.
+    /// The cluster that has used this Secret before, whichever Cluster it serves now.
     #[must_use]
     pub fn former(cluster: &Cluster, secret: &Secret) -> Self {
         let of = secret.labels().get(CLUSTER_API).map(String::as_str);
@@ -44,9 +44,9 @@ impl User {
     }
 }
 
-/// Why a Secret cannot be used as the kubeconfig of a cluster. Its credentials go to the server that it names itself; but the author of the
-/// spec decides what is done there, so the kubeconfig must not be that of another cluster. What the `SIPCluster` states of itself proves
-/// nothing: where it serves a Cluster of another name, only who may write the Secret can let it use that.
+/// Why a cluster may not use the kubeconfig in a Secret. Its credentials go only to the server that the kubeconfig names; but the author of the
+/// spec decides what is done there, so it must not be the kubeconfig of another cluster. What the `SIPCluster` states about itself proves
+/// nothing: if it serves a Cluster of another name, only somebody who may write the Secret can allow the use.
 #[must_use]
 pub fn refusal(secret: &Secret, User { name, served }: &User) -> Option<String> {
     let kind = secret.type_.as_deref().unwrap_or_default();

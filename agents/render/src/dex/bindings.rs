@@ -21,7 +21,7 @@ const CLUSTER: &str = "sip.airshipit.org/identity-provider-cluster";
 pub struct GroupBindings {
     /// The label, with its value, that they have and no others.
     pub selector: String,
-    /// Selects the bindings of providers that their SIPCluster had and does not have any more.
+    /// Selects the bindings of providers that the SIPCluster does not have any more.
     pub stale: String,
     /// In the whole cluster, by unique names.
     pub cluster: Vec<ClusterRoleBinding>,
@@ -29,8 +29,8 @@ pub struct GroupBindings {
     pub namespaced: Vec<RoleBinding>,
 }
 
-/// The bindings of a provider's groups. `site`: its name, which no other site has. Two sites may have a provider of the same name, and their
-/// clusters may name the same API server: each has bindings of its own there.
+/// The bindings of a provider's groups. `site`: the site's name, unique among sites: two sites may have providers of the same name whose clusters
+/// name the same API server, and each has its own bindings there.
 #[must_use]
 pub fn group_bindings(site: &str, cluster: &Cluster, entry: &Auth) -> GroupBindings {
     let instance = entry.service().object_name().as_str();
@@ -71,7 +71,8 @@ pub fn group_bindings(site: &str, cluster: &Cluster, entry: &Auth) -> GroupBindi
             BoundRole::Namespaced(name) => ("Role", name),
         };
         let namespace = binding.namespace().as_deref();
-        // Groups have names that objects cannot have. A role that is changed makes another object: that of one cannot be changed.
+        // A group's name may not be valid as the name of an object, so the name is a digest. It includes the role, since the role of a binding
+        // cannot be changed.
         let name = digest(&json!([provider, binding.group(), kind, role, namespace]));
         let metadata = ObjectMeta {
             name: Some(format!("sip-oidc-{name}")),

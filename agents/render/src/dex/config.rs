@@ -145,7 +145,7 @@ struct LdapConfig {
     insecure_skip_verify: bool,
     #[serde(rename = "startTLS")]
     start_tls: bool,
-    /// Base64.
+    /// In base64.
     #[serde(default, rename = "rootCAData", skip_serializing_if = "Option::is_none")]
     root_ca_data: Option<Expanded>,
     #[serde(default, rename = "bindDN", skip_serializing_if = "Option::is_none")]
@@ -303,7 +303,7 @@ impl Config {
     }
 }
 
-/// `None`: a raw connector whose Secret was not read, which [`Secrets::read`] refuses.
+/// `None` for a raw connector whose Secret was not read; [`Secrets::read`] refuses that.
 fn connector(connector: &Connector, issuer: &HttpsUrl, secrets: &Secrets) -> Option<ConnectorConfig> {
     let redirect_uri = Expanded::new(format!("{issuer}/callback"));
     let source = match connector.source() {

@@ -1,5 +1,5 @@
-//! Texts of connectors and of the storage. Dex replaces variables of its environment in them, `$NAME` and `${NAME}`, and knows no way
-//! to write a `$`. One variable holds it, since what a variable holds is not expanded again.
+//! Texts in connectors and in the storage's configuration. Dex expands variables of its environment in them, `$NAME` and `${NAME}`, and has no
+//! escape for `$`. So one variable holds it: Dex does not expand the value of a variable again.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,12 +9,12 @@ use serde_json::{Map, Value};
 /// Name of the variable of Dex's environment whose value has to be `$`.
 pub const DOLLAR: &str = "DEX_DOLLAR";
 
-/// A text in a part of the configuration in which Dex expands variables: what Dex reads in the end is this text.
+/// A text in a part of the configuration in which Dex expands variables, written so that Dex reads this text after the expansion.
 #[derive(Clone, Eq, PartialEq)]
 pub(super) struct Expanded(String);
 
 impl fmt::Debug for Expanded {
-    /// It may be a password.
+    /// Shows nothing: the text may be a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Expanded")
     }
@@ -30,7 +30,7 @@ pub(super) fn escape(text: &str) -> String {
     text.replace('$', &format!("${{{DOLLAR}}}"))
 }
 
-/// What Dex makes of a text that has no other variables.
+/// The expansion by Dex of a text that has no other variables.
 pub(super) fn expand(text: &str) -> String {
     text.replace(&format!("${{{DOLLAR}}}"), "$")
 }
@@ -47,7 +47,7 @@ impl<'de> Deserialize<'de> for Expanded {
     }
 }
 
-/// A connector's configuration as its Secret has it, with every text in it kept as it is. It has no `$` where only some releases expand
+/// The configuration of a raw connector, written so that Dex reads every text in it unchanged. It has no `$` where only some releases expand
 /// variables: in names, and in lists of lists.
 #[derive(Clone, Eq, PartialEq)]
 pub(super) struct ExpandedMap(pub(super) Map<String, Value>);

@@ -17,8 +17,8 @@ pub const GROUP_BINDINGS: &str = "group-bindings.json";
 const ISSUER: &str = "issuer";
 const CLIENT_ID: &str = "client-id";
 const CA: &str = "ca.crt";
-/// What names of people and groups begin with in the tenant's cluster. Whoever writes a directory names its groups: without a prefix
-/// one could be called as a group that the cluster itself gives rights to.
+/// Prefix of names of users and groups in the tenant's cluster. Whoever maintains a directory chooses its group names: without a prefix, a group
+/// could have the name of one to which the cluster itself gives rights.
 pub(super) const PREFIX: &str = "oidc:";
 /// Where the flags expect the CA certificates on machines of the tenant's API servers.
 const CA_FILE: &str = "/etc/kubernetes/pki/oidc-ca.crt";
@@ -81,7 +81,7 @@ fn authentication(issuer: &HttpsUrl, client: &OidcClient, bundle: &str) -> Value
                 "username": {"claim": "email", "prefix": PREFIX},
                 "groups": {"claim": "groups", "prefix": PREFIX},
             },
-            // Nobody becomes a part of Kubernetes by the name that a directory gives.
+            // No user gets the identity of a component of Kubernetes by a name in a directory.
             "userValidationRules": [
                 {
                     "expression": format!("!user.username.startsWith('{PREFIX}system:')"),

@@ -1,5 +1,5 @@
-//! Where connections from a jump host may go: the nodes' sshd, and the API server of the tenant. By `PermitOpen` for those who forward
-//! ports, and by the `NetworkPolicy` for everything in the pod.
+//! Where connections from a jump host may go: the nodes' sshd, and the API server of the tenant. `PermitOpen` restricts forwarded ports; the
+//! `NetworkPolicy` restricts every process in the pod.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +21,7 @@ const DNS_LABEL: (&str, &str) = ("k8s-app", "kube-dns");
 /// By this label the API server knows a namespace by its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// What ports may be forwarded to, in order, each once.
+/// The destinations of forwarded ports, sorted, each once.
 pub(super) fn forwarded(plan: &Plan<'_>) -> Vec<SocketAddr> {
     let nodes = plan.nodes.iter().flat_map(|node| {
         let api_server = node.is_control_plane().then_some(API_SERVER_PORT);
@@ -47,7 +47,7 @@ pub(super) fn policy(plan: &Plan<'_>) -> NetworkPolicy {
 
 fn egress(plan: &Plan<'_>) -> Vec<NetworkPolicyEgressRule> {
     let mut addresses: Vec<SocketAddr> = forwarded(plan);
-    // The sidecar follows its objects. Whether a rule sees the address of the Service or that of a server depends on the network.
+    // The sidecar watches its objects. It depends on the network whether a rule sees the address of the Service or of a server.
     addresses.extend(plan.site_api_servers);
     addresses.sort_unstable();
     addresses.dedup();
@@ -64,7 +64,7 @@ fn egress(plan: &Plan<'_>) -> Vec<NetworkPolicyEgressRule> {
     rules
 }
 
-/// Only those of the site: a server elsewhere that is reached at this port could be anything.
+/// Only the name servers of the site: a server at this port elsewhere could be anything.
 fn name_servers(addresses: &[IpAddr]) -> Vec<NetworkPolicyPeer> {
     let (key, value) = DNS_LABEL;
     let of_kubernetes = pods(DNS_NAMESPACE, key, value);

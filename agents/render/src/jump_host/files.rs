@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
-/// What sshd runs with. A change of it makes sshd read it again; sessions stay.
+/// The configuration of sshd. When it changes, sshd reads it again; sessions continue.
 pub const SSHD_CONFIG: &str = "sshd_config";
 /// How ssh reaches the nodes.
 pub const SSH_CONFIG: &str = "ssh_config";
@@ -18,7 +18,7 @@ pub const PRINCIPALS: &str = "principals";
 /// All of them. They hold no secret.
 pub const ALL: [&str; 5] = [SSHD_CONFIG, SSH_CONFIG, AUTHORIZED_KEYS, AUTHORITIES, PRINCIPALS];
 
-/// Tells the files of a `ConfigMap` from others: SHA-256, in hexadecimal digits.
+/// Identifies the files of a `ConfigMap`: SHA-256, in hexadecimal digits.
 #[must_use]
 pub fn digest(data: &BTreeMap<String, String>) -> String {
     let mut hasher = Sha256::new();
@@ -30,7 +30,7 @@ pub fn digest(data: &BTreeMap<String, String>) -> String {
     hex::encode(hasher.finalize())
 }
 
-/// Tells the content of one file from others: SHA-256, in hexadecimal digits.
+/// Identifies the content of one file: SHA-256, in hexadecimal digits.
 #[must_use]
 pub fn file_digest(content: &[u8]) -> String {
     hex::encode(Sha256::digest(content))

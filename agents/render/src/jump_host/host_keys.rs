@@ -1,4 +1,4 @@
-//! The keys by which a jump host is recognised. They are in its Secret, are made once, and are never changed by a program.
+//! The host keys of a jump host. They are in its Secret; they are made once, and no program ever changes them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use ssh_key::PublicKey;
 use super::authorized_keys::fingerprint;
 use super::private_keys::{Encrypted, Form, form};
 
-/// Key of the Secret under which a host key of this project's making is.
+/// Key of the Secret for the host key that this project makes.
 pub const OWN: &str = "ssh_host_ed25519_key";
 
 /// The host keys of a Secret.
@@ -77,7 +77,7 @@ impl HostKeys {
         &self.unusable
     }
 
-    /// Tells these keys from others: SHA-256 of their names and private keys, in hexadecimal digits.
+    /// Identifies these keys: SHA-256 of their names and private keys, in hexadecimal digits.
     #[must_use]
     pub fn digest(&self) -> String {
         let mut hasher = Sha256::new();

@@ -1,4 +1,4 @@
-//! The hosts that ssh leads to, and the names by which it does.
+//! The hosts that ssh reaches, and their names in ssh's configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -56,7 +56,7 @@ impl Node {
         self.control_plane
     }
 
-    /// `NAMESPACE/NAME`: under this name ssh keeps its host key, whatever its address.
+    /// `NAMESPACE/NAME`: the name under which ssh stores its host key, whatever its address.
     #[must_use]
     pub fn host_key_alias(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
@@ -67,8 +67,8 @@ impl Node {
         [&self.name, self.name.split('.').next().unwrap_or_default()]
     }
 
-    /// From the first choice to the last: the name, what is before its first dot, the name with the namespace, and the number in its
-    /// role. Without a number, or in a role of `unnumbered`, its name is there twice.
+    /// Its names by preference: the name, its first label, the name with the namespace, and its number in its role. Without a number, or with a
+    /// role in `unnumbered`, the name takes the place of the number.
     fn candidates(&self, unnumbered: &BTreeSet<&str>) -> [String; CHOICES] {
         let [name, short] = self.own_names();
         let ordinal = self.ordinal.as_deref();
@@ -89,9 +89,9 @@ fn numbered_role(name: &str) -> Option<&str> {
     (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(role)
 }
 
-/// Each node once, in order, with the names by which ssh finds it. A name that two nodes could have is nobody's, and a host's own
-/// name goes before what is derived from another's. If a host is called like a number in a role, no number of that role is a name:
-/// another host may have been called so until it left, and who still names it must not get to the host that has the number.
+/// Each node once, in order, with the names by which ssh finds it. A name for which two nodes have the same preference belongs to neither, and a
+/// host's own name wins over one that is derived from another's. If the name of a host looks like a number in a role, no number of that role is a
+/// name: another host may have had that number's name until it left, and somebody who still uses it must not reach the host that has the number.
 #[must_use]
 pub fn named(nodes: &[Node]) -> Vec<(&Node, Vec<String>)> {
     let mut nodes: Vec<&Node> = nodes.iter().collect();
@@ -99,7 +99,7 @@ pub fn named(nodes: &[Node]) -> Vec<(&Node, Vec<String>)> {
     nodes.dedup_by_key(|node| (&node.namespace, &node.name));
     let unnumbered = nodes.iter().flat_map(|node| node.own_names());
     let unnumbered: BTreeSet<&str> = unnumbered.filter_map(numbered_role).collect();
-    // How many nodes have a name at which choice.
+    // For each name, how many nodes have it at each preference.
     let mut claims: BTreeMap<String, [usize; CHOICES]> = BTreeMap::new();
     for node in &nodes {
         let candidates = node.candidates(&unnumbered);

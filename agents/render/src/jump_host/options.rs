@@ -1,5 +1,5 @@
-//! What a line of `authorized_keys` may say beside its key: only what restricts its holder. Nothing that runs a command, sets a variable,
-//! makes its key an authority, or opens what the jump host closes for everybody.
+//! The options of a line of `authorized_keys`: only those that restrict the holder of the key. None that runs a command, sets a variable, makes
+//! the key an authority, or allows what the jump host forbids to everybody.
 
 use std::net::IpAddr;
 
@@ -40,7 +40,7 @@ pub enum Error {
     /// A value is not what sshd reads.
     #[error("option {0}: its value is not of the form that sshd reads")]
     Value(&'static str),
-    /// sshd takes it once.
+    /// The option occurs twice, and sshd accepts it once.
     #[error("option {0} is there twice")]
     Twice(&'static str),
 }
@@ -81,7 +81,7 @@ pub fn parse(text: &str) -> Result<String, Error> {
     Ok(parsed.join(","))
 }
 
-/// A hostile name is long, too.
+/// The name, cut off: a hostile one may be long.
 fn printable(name: &str) -> String {
     name.chars().take(40).collect()
 }

@@ -29,7 +29,7 @@ const LISTEN_SECONDS: i64 = 5;
 const GRACE_SECONDS: i64 = LISTEN_SECONDS + DRAIN_SECONDS + 10;
 
 pub(super) fn deployment(plan: &Plan<'_>) -> Deployment {
-    // sshd reads its host keys once: pods with others start when they change. Everything else it reads again.
+    // sshd reads its host keys only when it starts, so pods are replaced when these change. It reads everything else again.
     pod::deployment(&plan.instance(), Some(plan.host_keys.digest()), pod_spec(plan))
 }
 

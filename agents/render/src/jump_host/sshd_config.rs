@@ -52,7 +52,8 @@ pub(super) fn text(plan: &Plan<'_>) -> String {
         line(&mut text, format_args!("HostKey {HOST_KEYS}/{name}"));
     }
     if plan.host_keys.names().next().is_none() {
-        // Without a line sshd would take keys of its image, which everybody can have. It does not start without this file.
+        // Without a `HostKey` line sshd would use the host keys of its image, which are known to everybody with the image. With it, sshd does not
+        // start without this file.
         line(&mut text, format_args!("HostKey {HOST_KEYS}/{OWN}"));
     }
     text.push_str(FIXED);

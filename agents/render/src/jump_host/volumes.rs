@@ -81,8 +81,8 @@ fn writable(name: &str, path: &str, limit: &str) -> Mounted {
     (empty(name, limit, None), mount(name, path, false))
 }
 
-/// Of the Secret only the host keys: in SIP's there are passwords until it is taken over. `None` without a usable one: a volume with an
-/// empty list of items has everything of its Secret.
+/// Mounts only the host keys of the Secret: that of SIP contains passwords until it is taken over. `None` without a usable key: a volume with an
+/// empty list of items contains the whole Secret.
 fn host_keys(plan: &Plan<'_>) -> Option<Mounted> {
     let item = |name: &str| KeyToPath {
         key: name.to_owned(),
@@ -98,7 +98,7 @@ fn host_keys(plan: &Plan<'_>) -> Option<Mounted> {
         secret: Some(SecretVolumeSource {
             secret_name: Some(plan.instance().name().to_owned()),
             items: Some(items),
-            // sshd reads keys that others can read only if they are somebody else's: these are root's.
+            // sshd refuses keys of its own user that others can read; these are root's.
             default_mode: Some(0o440),
             ..SecretVolumeSource::default()
         }),
@@ -140,7 +140,7 @@ fn power_ca(plan: &Plan<'_>) -> Mounted {
                 ..KeyToPath::default()
             }]),
             default_mode: Some(0o444),
-            // Whether it is known changes, and changes no pod.
+            // Optional, so that the pods stay the same whether or not it exists.
             optional: Some(true),
             ..ConfigMapVolumeSource::default()
         }),

@@ -34,10 +34,10 @@ pub(super) struct Timeouts {
     check: &'static str,
 }
 
-/// How long HAProxy lets connections end once it is asked to stop, where the image's stop signal is the one that lets them.
+/// How long HAProxy lets connections end after it is asked to stop, if the image's stop signal asks for that.
 pub(super) const HARD_STOP_SECONDS: i64 = 25;
-/// The same where a new configuration makes workers stop too, with connections that need not end for it. It keeps workers from
-/// becoming more and more where connections never end.
+/// The same for configurations that are reloaded: each reload stops workers whose connections do not have to end. It bounds the number of such
+/// workers if connections never end.
 const RELOADED_HARD_STOP_SECONDS: i64 = 3_600;
 
 pub(super) fn hard_stop_seconds(plan: &Plan<'_>) -> i64 {
@@ -47,8 +47,8 @@ pub(super) fn hard_stop_seconds(plan: &Plan<'_>) -> i64 {
     }
 }
 
-/// Where no other server answers, all backups share the connections, not the first alone. Only where there are any: the text is else as it
-/// was without them, and nothing changes.
+/// If no other server answers, all backups share the connections, not only the first. Left out without backups, so that the text of such a
+/// configuration stays the same.
 const ALL_BACKUPS: &str = "  option allbackups\n";
 
 /// SHA-256 of a configuration, in hexadecimal digits.
@@ -182,8 +182,8 @@ impl fmt::Display for Internal<'_> {
     }
 }
 
-/// What follows each server's address. An address that does not answer is noticed after at most 2 s + 2 × 1 s between checks
-/// and 3 × 2 s of waiting. Checks speak the PROXY protocol where connections do.
+/// Keywords that follow each server's address. HAProxy notices an address that does not answer after at most 2 s + 2 × 1 s between checks and 3 ×
+/// 2 s of waiting. Checks use the PROXY protocol if connections do.
 pub(super) fn keywords(plan: &Plan<'_>) -> String {
     let checks = match plan.health {
         Health::ApiServer => {

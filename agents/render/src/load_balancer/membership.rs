@@ -1,4 +1,4 @@
-//! What of a configuration may change while HAProxy runs: the servers behind its ports.
+//! The part of a configuration that may change while HAProxy runs: the servers behind its ports.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use super::member::Member;
 use super::plan::Plan;
 use super::{config, servers};
 
-/// The servers of a configuration, and what shows whether another one differs in nothing else. As JSON it lies beside the
-/// configuration, for the program that makes a running HAProxy follow it.
+/// The servers of a configuration, and a digest of the rest, by which the sidecar finds whether another configuration differs in the servers
+/// only. Stored as JSON beside the configuration, for the sidecar that makes a running HAProxy follow it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Membership {
     /// SHA-256, in hexadecimal digits, of the configuration without servers, but with the names of those that are backups.
@@ -52,7 +52,7 @@ impl fmt::Display for Membership {
 pub(super) fn membership(plan: &Plan<'_>, members: &[&Member]) -> Membership {
     let mut frame = config::Config { plan, members: &[] }.to_string();
     let servers = servers::servers(members, plan.ports.len());
-    // No command makes a server of a running process a backup, or takes that back: another configuration has to be loaded.
+    // No command makes a server of a running process a backup, or the reverse: that takes another configuration.
     for backup in servers.iter().filter(|server| server.is_backup) {
         frame.push_str("# backup ");
         frame.push_str(backup.name());

@@ -1,8 +1,8 @@
 //! The line of a configuration that names the placement for which it was rendered, where a sidecar follows it.
 //!
-//! A sidecar reports the digest of the newest text that it has read. When a member leaves again, the text of before it came is back: a sidecar
-//! that has read neither of the two later configurations would report the same digest, and add the member when it reads the first of them. With
-//! the placement in the text, the digest of a release is that of no earlier configuration.
+//! A sidecar reports the digest of the newest text that it has read. When a member leaves again, the text before it came is restored. A sidecar
+//! that has read neither of the two later texts would report the same digest, and add the member when it reads the first of them. With the
+//! placement in the text, the digest after a release is that of no earlier configuration.
 
 /// How the line begins.
 const BEGINNING: &str = "# placement ";

@@ -1,5 +1,5 @@
-//! The configuration by a template of the site's operators, in place of the built-in one. It is Jinja, is given what the built-in
-//! one is made of, and can neither read files nor run for ever.
+//! Configurations by a template of the site's operators, in place of the built-in one. A template is Jinja, gets the same data as the built-in
+//! configuration, and can neither read files nor run without end.
 
 mod go;
 
@@ -23,7 +23,7 @@ const OUTPUT: usize = 900_000;
 /// Instructions of the engine, some of which are several for each server and port: 500 workers × 1,000 ports need fewer.
 const FUEL: u64 = 20_000_000;
 
-/// A template that can be read. What it makes of members is another question.
+/// A template that was parsed. It may still fail for some members.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Template {
     text: String,
@@ -65,7 +65,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Adds with which servers the engine refuses it.
+    /// Adds to the message with which servers the engine fails.
     pub(super) fn with(self, servers: &str) -> Self {
         match self {
             Self::Engine { line, what } => Self::Engine {
@@ -95,7 +95,7 @@ struct Data<'a> {
     timeouts: Timeouts,
     max_connections: u32,
     hard_stop_seconds: i64,
-    /// Taken, by the listener that is added.
+    /// A port that the template must not use: the added listener has it.
     internal_port: u16,
 }
 
@@ -142,7 +142,7 @@ impl Template {
         })
     }
 
-    /// As it was written.
+    /// The text as written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -154,7 +154,7 @@ impl Template {
         &self.digest
     }
 
-    /// The configuration, with the listener behind it that answers probes and metrics requests: no template can lose that.
+    /// The configuration. The listener for probes and metrics requests is added behind the template's output, so that no template can lose it.
     pub(super) fn config(&self, plan: &Plan<'_>, members: &[&Member]) -> Result<String, Error> {
         let servers = servers::servers(members, plan.ports.len());
         let data = Data {
@@ -244,7 +244,7 @@ fn engine(error: &minijinja::Error) -> Error {
     }
 }
 
-/// Takes as much as there may be.
+/// Collects output up to the limit.
 #[derive(Default)]
 struct Bounded {
     bytes: Vec<u8>,

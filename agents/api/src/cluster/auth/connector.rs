@@ -1,16 +1,16 @@
-//! Where people come from.
+//! The sources of users of an identity provider: connectors of Dex.
 
 use super::parsed;
 use super::text::{HttpsUrl, LdapAddress, SecretKey};
 
 parsed! {
-    /// A source of people.
+    /// One source of users.
     pub struct Connector {
-        /// Tells it from the others: at most 63 lowercase letters, digits and '-'.
+        /// Unique among the connectors of the provider: at most 63 lowercase letters, digits and '-'.
         id: String,
-        /// As people see it.
+        /// Name that the login page shows.
         name: String,
-        /// What it is.
+        /// What the connector connects to.
         source: Source,
     }
 }
@@ -24,7 +24,7 @@ pub enum Source {
     Oidc(UpstreamOidc),
     /// GitHub.
     Github(Github),
-    /// What a Secret has: type and configuration of a connector of Dex.
+    /// A connector of Dex whose type and configuration are in a Secret.
     Raw(SecretKey),
 }
 

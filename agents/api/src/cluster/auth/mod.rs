@@ -1,4 +1,4 @@
-//! What an identity provider is to do: where people come from, which programs they log in to, and which rights their groups have.
+//! The parsed entry of an identity provider: its sources of users, the programs that users log in to, and the rights of their groups.
 
 mod connector;
 mod parse;
@@ -13,9 +13,9 @@ pub use connector::{
 pub(super) use parse::parse;
 pub use text::{HttpsUrl, LdapAddress, SecretKey};
 
-/// Id of the client that there is where the spec names none.
+/// Id of the client that a provider gets where the spec names no client.
 pub const DEFAULT_CLIENT: &str = "kubernetes";
-/// Where kubelogin, the credential plugin of kubectl, waits for the code.
+/// Addresses at which kubelogin, the credential plugin of kubectl, waits for the code.
 pub const KUBELOGIN_REDIRECTS: [&str; 2] = ["http://localhost:8000", "http://localhost:18000"];
 
 /// A struct with private fields, and a method of the same name for each.
@@ -37,17 +37,17 @@ macro_rules! parsed {
 pub(crate) use parsed;
 
 parsed! {
-    /// What an identity provider is to do. No text of it has a control character.
+    /// The parsed entry of an identity provider. None of its texts has a control character.
     pub struct Provider {
         /// DNS name under which users reach it.
         hostname: Option<String>,
-        /// URL that tokens name, where the spec does.
+        /// Issuer URL that tokens name, where the spec sets it.
         issuer: Option<HttpsUrl>,
-        /// Where people come from, by unique ids.
+        /// Sources of users, with unique ids.
         connectors: Vec<Connector>,
-        /// Programs that people log in to, by unique ids. Never empty.
+        /// Programs that users log in to, with unique ids. Never empty.
         clients: Vec<OidcClient>,
-        /// How long what is issued stays valid.
+        /// How long signing keys and tokens stay valid.
         expiry: Expiry,
         /// Rights of groups.
         groups: Vec<GroupBinding>,
@@ -65,17 +65,17 @@ parsed! {
     pub struct OidcClient {
         /// Its client id.
         id: String,
-        /// As people see it.
+        /// Name that the login page shows.
         name: String,
         /// Its secret; `None`: it is public.
         secret: Option<SecretKey>,
-        /// Addresses that people may be returned to. Never empty.
+        /// Addresses to which Dex may return users. Never empty.
         redirects: Vec<String>,
     }
 }
 
 parsed! {
-    /// How long what is issued stays valid.
+    /// How long signing keys and tokens stay valid.
     pub struct Expiry {
         /// Of keys that sign.
         signing_keys: Duration,
@@ -125,7 +125,7 @@ impl OidcClient {
         }
     }
 
-    /// Whether it is a program on people's machines, which can keep no secret.
+    /// Whether the program runs on users' machines, where it cannot keep a secret.
     #[must_use]
     pub fn is_public(&self) -> bool {
         self.secret.is_none()

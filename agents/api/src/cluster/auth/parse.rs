@@ -1,4 +1,4 @@
-//! Checks what an entry asks of an identity provider.
+//! Checks the fields of an entry that only identity providers have.
 
 mod connectors;
 mod place;
@@ -23,11 +23,11 @@ const MAX_CONNECTORS: usize = 8;
 const MAX_CLIENTS: usize = 32;
 const MAX_GROUPS: usize = 64;
 const MAX_REDIRECTS: usize = 16;
-/// Of each list of a connector.
+/// Most entries of each list of a connector.
 const MAX_OF_CONNECTOR: usize = 32;
 const SIGNING_KEYS: RangeInclusive<Duration> = Duration::from_mins(10)..=Duration::from_hours(720);
-/// Dex keeps the public key of every signing key until the tokens that it has signed expire, all in one value: with more it is larger
-/// than 64 KiB, the most that the storage of `deploy/agents/dex/storage` takes.
+/// Most signing keys whose tokens may be valid at one time. Dex stores the public key of every signing key in one value until the tokens that it
+/// has signed expire. With more keys the value is larger than 64 KiB, the most that the storage of `deploy/agents/dex/storage` takes.
 const MAX_KEYS: u32 = 100;
 const ID_TOKENS: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(168);
 
@@ -163,7 +163,8 @@ fn oidc_client(spec: &OidcClientSpec, at: &mut At<'_>) -> Option<OidcClient> {
     })
 }
 
-/// As RFC 6749 has it (appendix A.1). Ids are in flags of API servers, one a line, and some characters beyond ASCII end lines.
+/// Whether a text is a client id (RFC 6749, appendix A.1). The agent writes ids as flags of API servers, one per line, and some characters beyond
+/// ASCII end a line.
 fn is_client_id(id: &str) -> bool {
     id.bytes().all(|byte| (0x20..0x7f).contains(&byte))
 }

@@ -1,4 +1,4 @@
-//! Texts of an identity provider's entry that have a form of their own.
+//! Texts in the entry of an identity provider that have a syntax of their own: URLs, addresses, attributes, filters.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -186,8 +186,8 @@ fn is_host(text: &str) -> bool {
         || dns::is_subdomain(&text.to_ascii_lowercase())
 }
 
-/// Whether it names an attribute of a directory: letters, digits and '-', or numbers with dots. So it has nothing that means
-/// something in a filter.
+/// Whether a text is the name of an attribute of a directory: letters, digits and '-', or numbers with dots. Such a name has no character with a
+/// meaning in a filter.
 pub(super) fn is_attribute(text: &str) -> bool {
     let named = text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text
@@ -199,8 +199,8 @@ pub(super) fn is_attribute(text: &str) -> bool {
     text.len() <= 128 && (named || (numbered && text.contains('.')))
 }
 
-/// Whether it is one filter (RFC 4515), which stays one when it is put into another. Dex reads filters when somebody logs in, and one that
-/// is none keeps everybody out.
+/// Whether a text is one filter (RFC 4515), also when Dex inserts it into another filter. Dex parses filters at each login, so an invalid one
+/// would make every login fail.
 pub(super) fn is_filter(text: &str) -> bool {
     let mut open: Vec<Open> = Vec::new();
     let mut rest = text;
@@ -236,7 +236,7 @@ pub(super) fn is_filter(text: &str) -> bool {
     }
 }
 
-/// What of a filter is not closed yet.
+/// An open parenthesis of a filter, by the operator that follows it.
 enum Open {
     /// `&` or `|` of any number of filters.
     Several,
@@ -244,12 +244,12 @@ enum Open {
     Not { is_filled: bool },
 }
 
-/// Whether it is an attribute with options and a rule, an operator and a value.
+/// Whether a text is an item of a filter: an attribute with options and a rule, an operator and a value.
 fn is_item(text: &str) -> bool {
     let Some((described, value)) = text.split_once('=') else {
         return false;
     };
-    // A rule stands between `:` and `:=`, which has no other operator.
+    // A matching rule stands between `:` and `:=`, and allows no other operator.
     let compared = described.strip_suffix(['~', '<', '>']);
     if described.contains(':') && (compared.is_some() || !described.ends_with(':')) {
         return false;

@@ -50,7 +50,7 @@ macro_rules! entries {
 
 entries!(LoadBalancerControlPlaneSpec LoadBalancerWorkerSpec JumpHostSpec AuthSpec);
 
-/// Everything of which entries have too much.
+/// Adds a fault for everything of which entries have more than allowed.
 pub(super) fn check(services: &Services, faults: &mut Vec<Fault>) {
     let Services {
         load_balancer_control_plane,
@@ -113,7 +113,7 @@ fn check_entry(entry: &Entry<'_>, path: &str, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Every map of an `override`, of what is known there and of what is not.
+/// Checks every map of an `override`, in known fields and in unknown ones.
 fn check_changes(value: &Value, path: &str, faults: &mut Vec<Fault>) {
     let (items, inner) = match value {
         Value::Array(list) => (list.len(), Vec::new()),

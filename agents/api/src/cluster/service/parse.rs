@@ -351,7 +351,7 @@ fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> O
     })
 }
 
-/// With a name of its own, or SIP's name for the first entry; the others get their index, so that no two collide.
+/// The `name` of the entry, or SIP's name for the first entry; later entries get their index, so that no two names are equal.
 fn object_name(entry: &Entry<'_>, own: Option<&str>, faults: &mut Vec<Fault>) -> Option<ObjectName> {
     if let Some(own) = own.filter(|own| own.is_empty() || own.bytes().all(|byte| byte.is_ascii_digit())) {
         let rule = "must not be empty or only digits: such names are for entries that have none";

@@ -1,6 +1,7 @@
-//! Remembers whose replicas somebody else changes again and again: each turn would delete Machines and make others.
+//! Detects objects whose replicas another writer changes again and again: if the agent kept setting them, each turn would delete and create
+//! Machines.
 //!
-//! It is kept in memory only: after a restart of the agent the object gets its turns once more.
+//! Kept in memory only: after a restart the agent sets the replicas of a contested object a few times more.
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +16,14 @@ use super::{
     object::{Object, OtherOwner},
 };
 
-/// So many changes of a number that this agent has set,
+/// The agent stops setting the replicas of an object after so many changes by others within [`WITHIN`], until the spec changes.
 const TIMES: usize = 3;
-/// within this time, make it stop until the spec changes.
+/// See [`TIMES`].
 const WITHIN: Duration = Duration::from_mins(10);
-/// Objects that are remembered.
+/// Most objects that are recorded.
 const REMEMBERED: usize = 1_024;
 
-/// By which spec replicas are set: those of the objects that another one names are set anew.
+/// The spec for which the agent sets replicas. Counting starts anew with another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::reconcile) struct Spec {
     pub(in crate::reconcile) cluster: ClusterId,
@@ -38,16 +39,16 @@ pub struct Contests {
 #[derive(Debug)]
 struct Contest {
     spec: Spec,
-    /// What this agent has set, until it is seen changed.
+    /// What this agent has set; `None` once another writer has changed it.
     set: Option<u32>,
-    /// When it was seen changed, [`TIMES`] at most.
+    /// When others have changed it, [`TIMES`] at most.
     changes: Vec<Instant>,
-    /// When it was set last.
+    /// When this agent has set it last.
     at: Instant,
 }
 
 impl Contests {
-    /// This agent has set the replicas of the object with this uid.
+    /// Records that this agent has set the replicas of the object with this uid.
     pub(in crate::reconcile) fn set(&self, spec: &Spec, (uid, replicas): (&str, u32), now: Instant) {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = objects.remove(uid).filter(|contest| contest.spec == *spec);
@@ -65,7 +66,7 @@ impl Contests {
         objects.insert(uid.to_owned(), contest);
     }
 
-    /// What is known of an object now that it was read: who sets its replicas again and again, too.
+    /// Adds to what was read of an object that another writer changes its replicas again and again, if one does.
     pub(in crate::reconcile) fn observe(&self, spec: &Spec, lookup: Lookup, now: Instant) -> Lookup {
         let Lookup::Found(mut object, template) = lookup else {
             return lookup;
@@ -84,7 +85,7 @@ impl Contests {
 
     fn is_contested(&self, spec: &Spec, object: &Object, now: Instant) -> bool {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody else may name the object, too, and sees it here before it is known that it is not theirs.
+        // Another `SIPCluster` may name the object, too, and gets here before it is known that the object is not its own.
         let contest = objects.get_mut(&object.id.uid);
         let Some(contest) = contest.filter(|contest| contest.spec == *spec) else {
             return false;

@@ -18,27 +18,27 @@ const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 /// What the API server has answered about an object that a spec names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::reconcile) enum Lookup {
-    /// The cluster has no hosts: they would tell the namespace.
+    /// The cluster has no hosts, whose namespace would be that of the object.
     NoHosts,
-    /// The hosts are in these namespaces; Machines of one object are in one.
+    /// The hosts are in several namespaces; the Machines of one object are in one.
     Namespaces(BTreeSet<String>),
     /// There is no such object in the namespace of the hosts, or no such kind.
     Missing {
-        /// That of the hosts.
+        /// Namespace of the hosts.
         namespace: String,
     },
     /// The agent may not read objects of a kind.
     Forbidden {
-        /// That of the hosts.
+        /// Namespace of the hosts.
         namespace: String,
     },
     /// Why it could not be read, for people.
     Unreadable(String),
-    /// The object, and what its template demands of hosts if there is one.
+    /// The object, and the labels that its template, if it has one, requires of hosts.
     Found(Box<Object>, Option<HostLabels>),
 }
 
-/// Finds an object that a spec names. It is in the namespace of the hosts, as CAPM3 needs it: a `SIPCluster` cannot name another one.
+/// Finds an object that a spec names. It is in the namespace of the hosts, as CAPM3 requires: a `SIPCluster` cannot name another namespace.
 pub(in crate::reconcile) async fn find(client: &Client, scaled: &Scaled, placement: &Placement) -> Lookup {
     let namespaces = namespaces(placement, scaled.role().as_str());
     let mut all = namespaces.iter();

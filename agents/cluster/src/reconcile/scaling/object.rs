@@ -52,23 +52,23 @@ pub(in crate::reconcile) struct Object {
     pub(super) template: Option<String>,
     pub(super) is_paused: bool,
     pub(super) is_deleting: bool,
-    /// Who else sets the replicas, again and again.
+    /// Another manager that will set the replicas again, such as an autoscaler.
     pub(super) other_owner: Option<OtherOwner>,
-    /// Who else has set the replicas; for people.
+    /// A manager that owns the replicas at present; for people.
     pub(super) set_by: Option<String>,
 }
 
-/// Somebody whose replicas this agent leaves alone; for people.
+/// Another manager whose replicas this agent does not change; for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OtherOwner {
-    /// What they do.
+    /// What it does.
     pub(super) habit: String,
-    /// What ends that.
+    /// What makes it stop.
     pub(super) remedy: String,
 }
 
 impl OtherOwner {
-    /// One that does this, and stops when the field is not in what it applies.
+    /// A manager with this habit, which stops once the field is not in what it applies any more.
     pub(super) fn applying(who: &str, habit: String) -> Self {
         Self {
             habit,
@@ -90,7 +90,7 @@ pub(super) const fn group(kind: ScaledKind) -> &'static str {
 }
 
 impl Object {
-    /// The object that was read as this one.
+    /// Parses the object that the API server has for `scaled`.
     pub(super) fn parse(
         scaled: &Scaled,
         namespace: &str,
@@ -118,8 +118,8 @@ impl Object {
             template: template(scaled.kind(), namespace, &found.data),
             is_paused: annotations.contains_key(PAUSED),
             is_deleting: found.metadata.deletion_timestamp.is_some(),
-            // Such a manager sets them again with its next apply. One that has set them once, as `kubectl create` does or a webhook on its
-            // behalf, does not.
+            // A manager that applies the field sets it again with its next apply. One that has set it once by an update, as `kubectl create` does
+            // or a webhook on its behalf, does not.
             other_owner: match autoscaled {
                 Some(annotation) => Some(OtherOwner {
                     habit: format!("the autoscaler sets it, by annotation {annotation}"),
@@ -136,7 +136,7 @@ impl Object {
 }
 
 impl HostLabels {
-    /// Those of the template that was read.
+    /// Parses the labels of a template.
     pub(super) fn parse(found: &DynamicObject) -> Self {
         let labels = found
             .data

@@ -1,8 +1,9 @@
 //! Which replicas an object may have by now, by the hosts of its role.
 //!
-//! Up: a Machine without a labelled host would wait, so replicas follow the hosts that carry their labels. Down: Cluster API deletes
-//! Machines that are marked first, so replicas wait until those on surplus hosts are; it would take others otherwise, and the marked
-//! hosts would never be free. A host that has failed is none of it: its Machine is deleted by a person, and its owner makes another.
+//! Up: a Machine without a labelled host would wait, so replicas follow the hosts that carry their labels. Down: Cluster API deletes marked
+//! Machines first, so replicas are lowered only once the Machines on surplus hosts are marked; otherwise it would delete others, and the surplus
+//! hosts would never be free. A host that has failed does not lower replicas: a person deletes its Machine, and the owner of the Machine makes
+//! another.
 
 use api::ScaledKind;
 
@@ -11,34 +12,34 @@ use api::ScaledKind;
 pub(super) struct Hosts {
     /// Hosts that the spec wants in use.
     pub(super) active: u32,
-    /// Those and spare ones.
+    /// Active hosts and spare ones.
     pub(super) wanted: u32,
     /// Members that do not leave.
     pub(super) staying: u32,
-    /// Those of them that are observed with their labels.
+    /// Staying members whose host is observed with its labels.
     pub(super) labelled: u32,
-    /// Those of them that are not seen without a consumer.
+    /// Staying members except those whose host is observed without a consumer.
     pub(super) used: u32,
-    /// Surplus hosts whose Machine is not the first that goes; why, for people.
+    /// Surplus hosts whose Machine is not marked for deletion first; why, for people.
     pub(super) unmarked: Vec<String>,
-    /// Surplus hosts whose Machine is the first that goes, and does not go yet; for people.
+    /// Surplus hosts whose Machine is marked and not being deleted yet; for people.
     pub(super) marked: Vec<String>,
-    /// Hosts that leave for another reason, and whose Machine does not go; for people.
+    /// Hosts that leave for another reason, and whose Machine is not being deleted; for people.
     pub(super) others: Vec<String>,
 }
 
 /// How an object's replicas relate to the hosts of its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It follows its role.
+    /// The object has the replicas that its role asks for.
     Synced,
-    /// It will; what for, for people.
+    /// The object will have them; what it waits for, for people.
     Waiting(String),
     /// The role asks for a number that the kind cannot have; for people.
     Even(String),
 }
 
-/// The replicas that are due, if other ones than these.
+/// The replicas to set now, if the object has another number.
 pub(super) fn due(kind: ScaledKind, replicas: u32, hosts: &Hosts) -> Option<u32> {
     let goal = goal(kind, hosts.active)?;
     let to = if replicas < goal {

@@ -1,8 +1,8 @@
-//! Replicas of an object of Cluster API that are set: a value, which one part decides and another one writes.
+//! A planned change of the replicas of an object of Cluster API: `steps` plans it, `write` carries it out.
 
 use super::object::ObjectId;
 
-/// Replicas that are set.
+/// A planned change of replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::reconcile) struct Scale {
     object: ObjectId,
@@ -12,7 +12,7 @@ pub(in crate::reconcile) struct Scale {
 }
 
 impl Scale {
-    /// An object that is set from one number to another.
+    /// A change from one number to another.
     pub(super) fn new(object: ObjectId, (from, to): (u32, u32), role: &str) -> Self {
         Self {
             object,
@@ -30,12 +30,12 @@ impl Scale {
         self.to
     }
 
-    /// The uid of the object, and its replicas then.
+    /// The uid of the object, and its replicas after the change.
     pub(in crate::reconcile) fn target(&self) -> (&str, u32) {
         (&self.object.uid, self.to)
     }
 
-    /// That the replicas stay as they are, for people.
+    /// States why the replicas stay as they are, for people.
     pub(in crate::reconcile) fn not_set(&self, why: &str) -> String {
         format!(
             "{}: spec.replicas stays {}, not {} for the hosts of role {}: {why}",

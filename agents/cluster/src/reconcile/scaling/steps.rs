@@ -22,22 +22,22 @@ use crate::reconcile::{
     served_cluster::{ServedCluster, User},
 };
 
-/// Pause after which objects are read again. They are not watched: that would need the right to list those of every tenant.
+/// Pause after which objects are read again. The agent does not watch them: that would need the right to list those of every tenant.
 const SYNCED: Duration = Duration::from_mins(1);
-/// The same while one does not follow its role. Most of what is awaited shows on a host, and brings about a pass by itself.
+/// The same while an object does not follow its role. Most changes that it waits for show on a host, which triggers a pass.
 const AWAITED: Duration = Duration::from_secs(10);
 
 /// What a pass does to the objects that a spec names, and what it reports of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::reconcile) struct Steps {
     pub(in crate::reconcile) scales: Vec<Scale>,
-    /// As things are when these are carried out; none where the spec names no object.
+    /// The finding once these changes are carried out; `None` where the spec names no object.
     pub(in crate::reconcile) finding: Option<Finding>,
     /// When the objects are read again.
     pub(in crate::reconcile) pause: Option<Duration>,
 }
 
-/// The reasons of what is reported, the most pressing first.
+/// The reasons that can be reported, the most urgent first.
 const PRESSING: [Reason; 7] = [
     Reason::NotOfCluster,
     Reason::NamespaceNotGranted,
@@ -48,7 +48,7 @@ const PRESSING: [Reason; 7] = [
     Reason::Synced,
 ];
 
-/// Plans a pass over the objects that the spec names. `acts`: the status holds the placement; nothing is written before it does.
+/// Plans a pass over the objects that the spec names. `acts`: whether the status holds the placement; no replicas are set before it does.
 pub(in crate::reconcile) fn steps(cluster: &Cluster, holding: &Holding, acts: bool) -> Steps {
     if cluster.scaled().is_empty() {
         return Steps::default();
@@ -205,7 +205,7 @@ fn hosts(scaled: &Scaled, holding: &Holding) -> Hosts {
     hosts
 }
 
-/// Who uses the host of a member, as far as there is one.
+/// Who uses the host of a member; `None` without a host.
 fn user(member: &Member, holding: &Holding) -> Option<User> {
     let host = holding.hosts.get(member.host().key());
     let host = host.filter(|host| host.id().uid() == member.host().uid())?;
@@ -213,10 +213,10 @@ fn user(member: &Member, holding: &Holding) -> Option<User> {
     Some(served.user(host))
 }
 
-/// Adds a host that leaves, if a Machine may be on it, or be left by it, that does not go by itself.
+/// Adds a host that leaves to the lists, if a Machine may be on it, or be left by it, that is not being deleted.
 fn leaving(scaled: &Scaled, member: &Member, holding: &Holding, hosts: &mut Hosts) {
     let user = user(member, holding);
-    // A consumer of another Cluster has nothing to do with these replicas.
+    // A consumer of another Cluster is not among the Machines that these replicas count.
     if let Some(User::Nobody | User::Foreign) = user {
         return;
     }

@@ -133,7 +133,7 @@ impl Address {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Refused::Characters);
         }
-        // Before anything is quoted.
+        // This check comes before any message that quotes the address, which may hold a password.
         if text.contains('@') {
             return Err(Refused::UserInfo);
         }
@@ -261,7 +261,7 @@ fn parse_host(text: &str) -> Result<Host, Refused> {
     if let Ok(ip) = text.parse() {
         return one_machine(IpAddr::V4(ip)).ok_or_else(wrong);
     }
-    // Resolvers read `10.1`, `0x7f.1` and `2130706433` as addresses.
+    // Resolvers read texts such as `10.1`, `0x7f.1` and `2130706433` as IP addresses.
     let last = text.rsplit('.').next().unwrap_or_default();
     let numeric =
         last.bytes().all(|byte| byte.is_ascii_digit()) || last.to_ascii_lowercase().starts_with("0x");
@@ -271,7 +271,8 @@ fn parse_host(text: &str) -> Result<Host, Refused> {
     Ok(Host::Name(text.to_ascii_lowercase()))
 }
 
-/// Not one that stands for many, for none, or for whoever is next on some cable: a cloud's metadata service is there, for one.
+/// `None` for an address of no single machine: unspecified, broadcast, multicast or link-local. At a link-local address a node may have, for
+/// example, a cloud's metadata service.
 fn one_machine(ip: IpAddr) -> Option<Host> {
     let ip = ip.to_canonical();
     let refused = match ip {
@@ -309,7 +310,7 @@ fn parse_path(path: &str) -> Result<String, Refused> {
     Ok(trimmed.to_owned())
 }
 
-/// A segment that means the same before and after any normalization: no percent-encoding, not `.` or `..`.
+/// Whether a path segment means the same before and after any normalization: no percent-encoding, and neither `.` nor `..`.
 pub(crate) fn is_identifier(segment: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:()!*'$,;=+".contains(&byte);
     !segment.is_empty() && segment.bytes().any(|byte| byte != b'.') && segment.bytes().all(allowed)

@@ -112,8 +112,8 @@ impl Client {
         })
     }
 
-    /// Whether the system at a path is the one of the address: at its path, or by its own word called as the address calls it.
-    /// A BMC serves many systems, and redirects from a system's name to its number.
+    /// Whether the system at a path is the one of the address: it has the same path, or the `Id`, `Name` or `UUID` that the address names. A BMC
+    /// serves many systems, and may redirect from a system's name to its number.
     fn is_asked_for(&self, path: &str, system: &RawSystem) -> bool {
         let asked = self.address.system();
         let name = asked.rsplit('/').next().unwrap_or_default();
@@ -145,8 +145,8 @@ impl Client {
         self.reset_over(line, system, reset_type).await
     }
 
-    /// Opens a connection for one action: one that was open before could break under the request, and then nobody knows whether the
-    /// BMC has it.
+    /// Opens a connection for one action. A connection that was open before could break during the request, and then nobody could tell whether
+    /// the BMC has received it.
     ///
     /// # Errors
     /// As [`Failure`] lists; the BMC has received nothing.
@@ -218,7 +218,7 @@ impl Client {
 
     async fn exchange(&mut self, request: (Method, &str, &Login)) -> Result<Answer, Failure> {
         let mut connection = match self.connection.take() {
-            // One whose end the client has not noticed yet breaks the request.
+            // A connection whose end the client has not noticed yet makes the request fail.
             Some(open) if open.sender.is_ready() => open,
             Some(_) | None => connect::open(&self.network, &self.address, self.way).await?,
         };

@@ -35,7 +35,7 @@ const HEADERS: usize = 64 << 10;
 /// An open connection, which one task drives. Dropping it closes it.
 pub(super) struct Connection {
     pub(super) sender: SendRequest<Full<Bytes>>,
-    /// Requests name the whole URL, as a proxy wants it that forwards single requests.
+    /// Whether requests name the whole URL, as a proxy that forwards single requests requires.
     pub(super) by_proxy: bool,
     _driver: AbortOnDropHandle<()>,
 }
@@ -131,7 +131,7 @@ async fn tunnel(stream: TcpStream, proxy: &Proxy, address: &Address) -> Result<U
         .await
         .map_err(|error| failed(&error))?;
     let driver = AbortOnDropHandle::new(tokio::spawn(async move {
-        // Its failure is that of the request.
+        // The request reports the same failure.
         let _ = connection.with_upgrades().await;
     }));
     let authority = address.authority();
@@ -185,7 +185,7 @@ where
         source: error.into(),
     })?;
     let driver = AbortOnDropHandle::new(tokio::spawn(async move {
-        // Its failure is that of the request.
+        // The request reports the same failure.
         let _ = connection.await;
     }));
     Ok(Connection {

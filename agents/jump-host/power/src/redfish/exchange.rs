@@ -42,7 +42,7 @@ pub(super) struct Answer {
     pub(super) body: Result<Bytes, Failure>,
 }
 
-/// Sends a request and reads its answer. A failure says nothing about whether the BMC received the request.
+/// Sends a request and reads its answer. After a failure it is not known whether the BMC has received the request.
 pub(super) async fn exchange(
     network: &Network,
     address: &Address,
@@ -124,7 +124,7 @@ impl Answer {
         serde_json::from_slice(&body).map_err(|error| Failure::NotRedfish {
             bmc: address.authority(),
             path: path.to_owned(),
-            // What serde says of data quotes it.
+            // serde's message quotes the data.
             found: match error.classify() {
                 serde_json::error::Category::Data => format!("JSON of another form ({type_:?})"),
                 _ => format!("{} bytes that are no JSON ({type_:?})", body.len()),

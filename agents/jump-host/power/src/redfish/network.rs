@@ -193,8 +193,8 @@ impl Network {
         !near && (self.loopback || !ip.is_loopback())
     }
 
-    /// The addresses and the port that a BMC's host resolves to. None of a BMC behind the proxy, which resolves names itself, or if they
-    /// cannot be resolved within the time for a connection.
+    /// Resolves a BMC's host to addresses with its port. Empty for a BMC behind the proxy, which resolves names itself, and if the name cannot be
+    /// resolved within the time for a connection.
     pub(crate) async fn resolve(&self, address: &Address, way: Way) -> Vec<SocketAddr> {
         if self.proxy(way).is_some() {
             return Vec::new();
@@ -251,8 +251,8 @@ fn roots(ca: Option<&PathBuf>) -> Result<RootCertStore, NetworkError> {
     Ok(roots)
 }
 
-/// For hosts with `disableCertificateVerification`: whoever answers is taken for the BMC, as long as it holds the key of the certificate
-/// that it shows.
+/// Verifies no chain, for hosts with `disableCertificateVerification`: any server counts as the BMC if it holds the key of the certificate that
+/// it shows.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

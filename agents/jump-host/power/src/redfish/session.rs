@@ -14,7 +14,7 @@ use crate::bmc::{Address, Credentials};
 
 const ROOT: &str = "/redfish/v1/";
 
-/// Where a session is that was made; it is deleted in the end, since BMCs have few.
+/// Path of the session that the login has made, to be deleted at the end, since BMCs have few; `None` with basic authentication.
 pub(super) type Session = Option<String>;
 
 /// Logs in over a connection that is open.
@@ -48,11 +48,11 @@ pub(super) async fn login(
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
             return Ok((basic()?, None));
         }
-        // Wrong credentials are no malformed request, but some BMCs say so.
+        // Wrong credentials are no malformed request, but some BMCs answer 400 to them.
         StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             return Err(unauthorized());
         }
-        // What the BMC says of it might quote the request.
+        // The BMC's message might quote the request.
         status => {
             return Err(Failure::Status {
                 bmc: address.authority(),

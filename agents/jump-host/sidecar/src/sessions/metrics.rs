@@ -46,7 +46,7 @@ pub struct Metrics {
     opened: Family<[(&'static str, &'static str); 1], Counter>,
     open: Gauge,
     refused: Counter,
-    /// Strangers decide how often they are refused: without a limit their lines would push out those of sessions.
+    /// Limits the lines for refused logins: strangers decide how many there are, and would push lines of sessions out of the log.
     quiet: Arc<QuietByAddress>,
 }
 
@@ -61,7 +61,7 @@ impl Metrics {
         this
     }
 
-    /// Counts and logs what a line has reported. `open`: how many sessions there are now.
+    /// Counts and logs an event. `open`: number of sessions after it.
     pub fn record(&self, event: &Event, open: usize) {
         self.open.set(i64::try_from(open).unwrap_or(i64::MAX));
         match event {
@@ -120,7 +120,7 @@ impl Metrics {
 }
 
 impl Metrics {
-    /// Whether a refused login is to be logged, and how many before it from the same network were not.
+    /// Whether to log a refused login, and how many from the same network were not logged before it.
     fn line(&self, peer: &Peer) -> Option<u64> {
         let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let address = peer.remote().map_or(unknown, |(address, _)| address);

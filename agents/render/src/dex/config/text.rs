@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::{Config, SourceConfig};
 use crate::dex::yaml;
 
-/// Why a configuration is not written. It does not tell what is in it.
+/// Why a configuration is not written. The message contains nothing of it.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// It has no text.
+    /// It cannot be written as text.
     #[error("it cannot be written as JSON")]
     Written(serde_json::Error),
     /// The text is not a configuration.
@@ -32,7 +32,7 @@ impl Config {
         Ok(text)
     }
 
-    /// Reads a text back that was written of this configuration.
+    /// Checks that the text parses to this configuration.
     pub(in crate::dex) fn confirm(&self, text: &str) -> Result<(), Unreadable> {
         let read = Self::from_text(text).map_err(Unreadable::Read)?;
         let value: Value = serde_json::from_str(text).map_err(Unreadable::Read)?;
@@ -44,7 +44,7 @@ impl Config {
         }
     }
 
-    /// Whether both mean the same. A connector that a Secret has may be read as one that an entry describes, so only its value counts.
+    /// Whether both have the same meaning. A raw connector may be parsed as a typed one, so only the values are compared.
     fn is_read_as(&self, read: &Self) -> bool {
         let rest = |config: &Self| Self {
             connectors: Vec::new(),

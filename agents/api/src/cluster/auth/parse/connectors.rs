@@ -74,7 +74,7 @@ fn ldap(spec: &LdapSpec, at: &mut At<'_>) -> Option<Ldap> {
         at.text("host", host, LdapAddress::RULE);
     }
     let root_ca = at.secret_key("rootCA", root_ca.as_ref());
-    // Without a password a directory takes a bind for an anonymous one, which always succeeds.
+    // A directory takes a bind without a password for an anonymous one, which always succeeds.
     if bind_dn.is_some() && bind_password.is_none() {
         at.absent("bindPassword", "must be set with bindDN");
     }

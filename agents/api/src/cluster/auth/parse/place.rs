@@ -1,4 +1,4 @@
-//! One place in a spec, and the checks of the texts below it.
+//! A position in a spec: checks the values of the fields below it and collects their faults.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ use crate::sip_cluster::SecretKeySpec;
 const SECRET: &str = "must be the name of a Secret: at most 253 lowercase letters, digits, '-' and '.'";
 const SECRET_KEY: &str = "must be a key of a Secret: at most 253 letters, digits, '-', '_' and '.'";
 
-/// A place in the spec, and where faults go.
+/// The path of an object in the spec, and the list that receives the faults of its fields.
 pub(super) struct At<'a> {
     path: String,
     faults: &'a mut Vec<Fault>,
@@ -46,7 +46,7 @@ impl<'a> At<'a> {
         self.faults.push(Fault::text(&self.field(field), value, rule));
     }
 
-    /// One line, if it is there.
+    /// The value of an optional field, which must be one line; `None` also after a fault.
     pub(super) fn line(&mut self, field: &str, value: Option<&str>) -> Option<String> {
         let value = value?;
         let rule = if value.is_empty() {
@@ -64,7 +64,7 @@ impl<'a> At<'a> {
         None
     }
 
-    /// One line that must be there.
+    /// The value of a required field, which must be one line; `None` after a fault.
     pub(super) fn required(&mut self, field: &str, value: Option<&str>) -> Option<String> {
         if value.is_none() {
             self.absent(field, "must be set");
@@ -72,7 +72,7 @@ impl<'a> At<'a> {
         self.line(field, value)
     }
 
-    /// A line of a certain form, if it is there.
+    /// The value of an optional field, which must be one line that `is_right` accepts; otherwise a fault with this rule.
     pub(super) fn checked(
         &mut self,
         field: &str,
@@ -110,7 +110,7 @@ impl<'a> At<'a> {
         Some(SecretKey::new(&name?, &key?))
     }
 
-    /// The name of a Secret, if it is there.
+    /// The value of an optional field that names a Secret.
     pub(super) fn secret_name(&mut self, field: &str, value: Option<&str>) -> Option<String> {
         self.checked(field, value, dns::is_subdomain, SECRET)
     }
@@ -134,7 +134,7 @@ impl<'a> At<'a> {
         parsed
     }
 
-    /// The values of a list, which has at most so many.
+    /// The values of a list of at most `most` entries; none, and a fault, where it has more.
     pub(super) fn bounded<'v, T>(&mut self, list: &str, values: Option<&'v Vec<T>>, most: usize) -> &'v [T] {
         let values = values.map(Vec::as_slice).unwrap_or_default();
         if values.len() <= most {
@@ -146,7 +146,7 @@ impl<'a> At<'a> {
         &[]
     }
 
-    /// No two of a list have the same value of a field.
+    /// Adds a fault for each entry of a list whose value of a field an earlier entry has.
     pub(super) fn unique<'v>(&mut self, list: &str, field: &str, values: impl Iterator<Item = &'v str>) {
         let mut first = BTreeMap::new();
         for (index, value) in values.enumerate() {
