@@ -1,6 +1,6 @@
 //! The process: watches, reports, and the controller, each a supervised task.
 
-use std::{convert::Infallible, pin::pin, sync::Arc};
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use futures::StreamExt as _;
@@ -18,6 +18,7 @@ use kit::{
 };
 use kube::{Client, runtime::controller};
 use runtime::{readiness::Gate, resolver::Resolver};
+use tokio::time::timeout;
 
 use crate::{
     answered::Answered,
@@ -28,6 +29,9 @@ use crate::{
     tenant_nodes::{self, TenantNodes, metrics::Polls},
     triggers::Triggers,
 };
+
+/// How long the elected replica checks the host namespaces at most.
+const CHECK: Duration = Duration::from_mins(5);
 
 /// The cluster agent of a site: it reports hosts, asks for placements and labels hosts.
 #[derive(Debug, clap::Parser)]
@@ -54,11 +58,23 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     agent
         .run(&client, async |agent: &mut Agent, election| {
-            check_namespaces(agent, &client, &events).await?;
+            in_time(check_namespaces(agent, &client, &events)).await?;
             let reserved = agent.config.reserved_networks().clone().with(api_server);
             begin(agent, election, client.clone(), &reserved, events).await
         })
         .await
+}
+
+/// A replica that is not answered ends, so that another one acts, which may have the former configuration and need no such check.
+async fn in_time(check: impl Future<Output = Result<(), DroppedNamespace>>) -> anyhow::Result<()> {
+    let checked = timeout(CHECK, check).await;
+    let checked = checked.with_context(|| {
+        let limit = CHECK.as_secs();
+        format!(
+            "the API server has not listed within {limit} s which hosts are held in namespaces that hostNamespaces lacks"
+        )
+    });
+    Ok(checked??)
 }
 
 /// Starts what the replica that acts runs.
@@ -297,4 +313,16 @@ async fn control(
         })
         .await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_elected_replica_does_not_check_for_ever() {
+        assert!(in_time(std::future::ready(Ok(()))).await.is_ok());
+        let ended = in_time(std::future::pending()).await.unwrap_err().to_string();
+        assert!(ended.contains("within 300 s"), "{ended}");
+    }
 }

@@ -307,12 +307,29 @@ impl Leadership {
             lease_duration_seconds: Some(1),
             ..self.candidate.spec(None, transitions(&self.lease))
         };
-        if let Ok(Err(error)) = timeout_at(self.until, self.replace(spec)).await {
+        if let Ok(Err(error)) = timeout_at(self.until, self.give_up(spec)).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 lease = self.place(),
                 "the Lease could not be released: no other replica acts before it expires"
             );
+        }
+    }
+
+    /// Replaces the Lease also where a renewal without an answer has changed it.
+    async fn give_up(&mut self, spec: LeaseSpec) -> kube::Result<()> {
+        match self.replace(spec.clone()).await {
+            Err(kube::Error::Api(status)) if status.is_conflict() => {
+                match self.candidate.leases.get_opt(&self.candidate.name).await? {
+                    Some(lease) if self.is_same_election(&lease) => {
+                        self.lease = lease;
+                        self.replace(spec).await
+                    }
+                    // Another replica holds it.
+                    Some(_) | None => Ok(()),
+                }
+            }
+            replaced => replaced,
         }
     }
 

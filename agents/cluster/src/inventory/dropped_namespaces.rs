@@ -109,25 +109,41 @@ async fn pause(what: &str, error: &kube::Error, pauses: &mut ExponentialBackoff)
 fn outside(clusters: &[SIPCluster], configured: &BTreeSet<String>) -> BTreeMap<String, BTreeSet<Held>> {
     let mut outside: BTreeMap<String, BTreeSet<Held>> = BTreeMap::new();
     for cluster in clusters {
-        let placement = cluster
-            .status
-            .as_ref()
-            .and_then(|status| status.placement.as_ref());
-        let members = placement.map(|placement| &*placement.members).unwrap_or_default();
-        for member in members {
-            if !configured.contains(&member.namespace) {
-                let key = ObjectKey {
-                    namespace: member.namespace.clone(),
-                    name: member.name.clone(),
-                };
-                outside.entry(member.namespace.clone()).or_default().insert(Held {
-                    host: HostId::new(key, &*member.uid),
-                    by: ObjectKey::for_object(cluster),
-                });
+        for host in named_hosts(cluster) {
+            let namespace = host.key().namespace.clone();
+            if !configured.contains(&namespace) {
+                let by = ObjectKey::for_object(cluster);
+                outside.entry(namespace).or_default().insert(Held { host, by });
             }
         }
     }
     outside
+}
+
+/// The hosts that a status names, also where other fields of its placement cannot be read. A member without a readable uid counts as one
+/// whose host was recreated, if there is a host of its name.
+fn named_hosts(cluster: &SIPCluster) -> Vec<HostId> {
+    let host = |namespace: &str, name: &str, uid: &str| {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        HostId::new(ObjectKey { namespace, name }, uid)
+    };
+    let status = cluster.status.as_ref();
+    let placement = status.and_then(|status| status.placement.as_ref());
+    let members = placement.map(|placement| &*placement.members).unwrap_or_default();
+    let read = members
+        .iter()
+        .map(|member| host(&member.namespace, &member.name, &member.uid));
+    let unread = cluster.spec.left_out.placement.as_ref();
+    let unread = unread.and_then(|placement| placement.get("members")?.as_array());
+    let unread = unread.into_iter().flatten().filter_map(|member| {
+        let text = |field: &str| member.get(field)?.as_str();
+        Some(host(
+            text("namespace")?,
+            text("name")?,
+            text("uid").unwrap_or_default(),
+        ))
+    });
+    read.chain(unread).collect()
 }
 
 /// Checks that all these hosts of a namespace that is not configured are lost. `found`: see [`hosts`].
@@ -216,6 +232,17 @@ mod tests {
             assert_eq!(dropped.holders().len(), 1);
             dropped.to_string()
         })
+    }
+
+    #[test]
+    fn a_placement_that_cannot_be_read_holds_its_hosts_too() {
+        let member = json!({"namespace": "metal-too", "name": "h1", "uid": "uid-h1", "state": "Moving"});
+        let mut holder = cluster(&json!({}));
+        holder.spec.left_out.placement = Some(json!({ "members": [member, {"name": "h2"}, 3] }));
+        let outside = outside(&[holder], &BTreeSet::from(["metal".to_owned()]));
+        let held: Vec<_> = outside["metal-too"].iter().map(|held| &held.host).collect();
+        assert_eq!(held.len(), 1);
+        assert_eq!((&*held[0].key().name, held[0].uid()), ("h1", "uid-h1"));
     }
 
     fn uids(hosts: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -3,7 +3,7 @@
 //! Names alone prove nothing. The pod must exist and be the one that the token is bound to; its `ServiceAccount` must be the one that the
 //! token is of, and belong to a `SIPCluster` by uid; and that `SIPCluster` must have a jump host of this name.
 
-use api::{Cluster, SIPCluster, labels};
+use api::{Cluster, SIPCluster, TolerantCluster, labels};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
 use kit::{
@@ -66,10 +66,11 @@ pub async fn tenant(client: &Client, holder: &Holder) -> Result<Tenant, Error> {
         .as_ref()
         .and_then(owner);
     let (cluster, uid) = owner.ok_or_else(|| refused("no SIPCluster owns it".to_owned()))?;
-    let clusters = Api::<SIPCluster>::namespaced(client.clone(), namespace);
+    let clusters = Api::<TolerantCluster>::namespaced(client.clone(), namespace);
     let found = clusters.get_opt(&cluster).await;
     let found = found.map_err(Error::api_server("read SIPClusters"))?;
     let object = found
+        .map(TolerantCluster::into_inner)
         .filter(|found| found.uid().as_ref() == Some(&uid))
         .ok_or_else(|| {
             refused(format!(

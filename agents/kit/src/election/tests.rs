@@ -131,6 +131,16 @@ async fn a_renewal_whose_answer_was_lost_is_made_up_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_is_released_after_a_renewal_without_answer() {
+    let (client, _) = api_server(1);
+    let mut first = elected(client.clone(), "first").await;
+    assert!(first.renew().await.is_err(), "the answer was lost");
+    first.release().await;
+    let second = timeout(Duration::from_secs(3), elected(client, "second")).await;
+    assert_eq!(second.unwrap().election().transitions, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_else_is_elected_while_the_holder_works() {
     let (client, _) = api_server(0);
     let first = elected(client.clone(), "first").await;

@@ -39,6 +39,15 @@ pub(super) fn refused<'a, Entry>(
     })
 }
 
+/// The entries that are not served, whether they are refused or a call failed: their configuration may not be applied.
+pub(super) fn unserved<'a, Entry, T>(
+    entries: &'a [Entry],
+    exposed: &'a [OrUnserved<T>],
+) -> impl Iterator<Item = &'a Entry> {
+    let each = entries.iter().zip(exposed);
+    each.filter_map(|(entry, exposed)| exposed.is_err().then_some(entry))
+}
+
 /// Prepares rendering: checks whether the site allows the entry's overrides, runs the service's own step, then checks the networks that pods
 /// join.
 pub(super) async fn prepare<S: Service>(

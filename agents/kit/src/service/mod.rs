@@ -21,7 +21,7 @@
 //! | `pods`, `readiness` | whether pods work |
 //! | `outcome`, `endpoints`, `report`, `remarks`, `status` | what is reported |
 //! | `label_priority` | when pods may be started |
-//! | `revocation` | what a refused entry takes away |
+//! | `revocation` | what an entry that is not served takes away |
 //! | `reconcile`, `instances` | the pass, and its steps over all instances of a cluster |
 //! | `pass` | how a pass ends, and the status that it writes |
 //! | `without_scheduler` | what a pass does as long as the scheduler does not answer |

@@ -211,9 +211,9 @@ fn may_take_over(cluster: &SIPCluster, instance: &str) -> bool {
     let status = cluster.status.as_ref();
     let mut applied = status.into_iter().flat_map(|status| &status.applied);
     let held = status.and_then(|status| status.placement.as_ref());
-    applied.any(|applied| applied.service == instance)
-        || held.is_some_and(|held| !held.members.is_empty())
-        || Cluster::parse(cluster).is_ok()
+    let may_hold =
+        cluster.spec.left_out.placement.is_some() || held.is_some_and(|held| !held.members.is_empty());
+    may_hold || applied.any(|applied| applied.service == instance) || Cluster::parse(cluster).is_ok()
 }
 
 /// Returns whether anything was deleted: a cluster that may take it over may exist by now, which the watch has not shown.

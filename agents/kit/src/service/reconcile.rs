@@ -227,11 +227,11 @@ async fn serve<S: Service>(
     let prepared = instances::prepare(context, scope, entries, &mut pruned.errors).await;
     let rendered = instances::render(context, scope, entries, prepared);
     let exposed = instances::expose(context, observed, rendered, &mut pruned.errors).await;
-    // A pass with a refused entry is repeated in any case.
+    // A pass with an entry that is not served is repeated in any case.
     let _revoked = revocation::revoke(
         context,
         (observed, cluster),
-        refused(entries, &exposed).map(|(entry, _)| entry),
+        instances::unserved(entries, &exposed),
     )
     .await;
     if observed.is_deleting() {

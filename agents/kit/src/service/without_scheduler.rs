@@ -82,7 +82,7 @@ async fn apply_with_last_members<S: Service>(
     let _revoked = revocation::revoke(
         context,
         (observed, cluster),
-        instances::refused(entries, &exposed).map(|(entry, _)| entry),
+        instances::unserved(entries, &exposed),
     )
     .await;
     if instances::may_run(context, &exposed) {

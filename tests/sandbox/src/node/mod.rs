@@ -3,7 +3,7 @@
 //! The node has network, pid and mount namespaces of its own, kept by one process; when that ends, the
 //! kernel ends everything in them, and takes mounts, interfaces, routes and packet filter rules along. Only the control
 //! groups and the directory are removed by the [group](crate::process::Group)'s watchdog. Of the machine
-//! nothing is changed, except that control groups of version 2 are given the controllers that they lack. Only root on Linux can have one; [`obstacle`] says why not.
+//! nothing is changed, except that control groups of version 2 are given the controllers that they lack. Only root on Linux can have one; [`obstacle()`] says why not.
 //!
 //! ```no_run
 //! use sandbox::{node::{self, Image}, site::{Nodes, Site}};

@@ -87,6 +87,16 @@ fn a_refused_cluster_keeps_nothing_of_a_former_one() {
 }
 
 #[test]
+fn a_placement_that_cannot_be_read_keeps_what_may_serve() {
+    let object = json!({
+        "metadata": {"namespace": "tenant", "name": "shop", "uid": "u"}, "spec": {},
+        "status": {"placement": {"epoch": 1, "revision": 7, "generation": 1, "members": [{"state": "Moving"}]}},
+    });
+    let object: TolerantCluster = serde_json::from_value(object).unwrap();
+    assert!(may_take_over(&object.into_inner(), "loadbalancer-worker-shop"));
+}
+
+#[test]
 fn a_namespace_with_many_delays_no_other() {
     let of = |namespace: &str, number: usize| Instance {
         namespace: namespace.to_owned(),
