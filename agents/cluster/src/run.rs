@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use crate::{
     answered::Answered,
     host_events,
-    inventory::{self, DroppedNamespace, Inventory, Listed},
+    inventory::{self, Inventory, Listed},
     late_claims::{self, LateClaims},
     reconcile::{self, Contests, Context, MANAGER, Orphans, PendingWrites},
     tenant_nodes::{self, TenantNodes, metrics::Polls},
@@ -52,29 +52,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let events = Events::new(client.clone(), MANAGER.0);
     // Before it is elected, so that the replica with the former configuration goes on; and after, because hosts may be held since.
     // After a signal, `Agent::run` drains without an election.
-    let checking = check_namespaces(&agent, &client, &events);
+    let checking = Box::pin(check_namespaces(&agent, &client, &events, None));
     if let Some(checked) = agent.process.shutdown.run_until_cancelled(checking).await {
         checked?;
     }
     agent
         .run(&client, async |agent: &mut Agent, election| {
-            in_time(check_namespaces(agent, &client, &events)).await?;
+            Box::pin(check_namespaces(agent, &client, &events, Some(CHECK))).await?;
             let reserved = agent.config.reserved_networks().clone().with(api_server);
             begin(agent, election, client.clone(), &reserved, events).await
         })
         .await
-}
-
-/// A replica that is not answered ends, so that another one acts, which may have the former configuration and need no such check.
-async fn in_time(check: impl Future<Output = Result<(), DroppedNamespace>>) -> anyhow::Result<()> {
-    let checked = timeout(CHECK, check).await;
-    let checked = checked.with_context(|| {
-        let limit = CHECK.as_secs();
-        format!(
-            "the API server has not listed within {limit} s which hosts are held in namespaces that hostNamespaces lacks"
-        )
-    });
-    Ok(checked??)
 }
 
 /// Starts what the replica that acts runs.
@@ -204,9 +192,19 @@ async fn poll_tenants(
     Ok(nodes)
 }
 
-/// Checks that no namespace with held hosts was dropped from the configuration; each `SIPCluster` that holds some gets an Event.
-async fn check_namespaces(agent: &Agent, client: &Client, events: &Events) -> Result<(), DroppedNamespace> {
-    let checked = inventory::no_held_hosts_outside(client, agent.config.host_namespaces()).await;
+/// Checks that no namespace with held hosts was dropped from the configuration; each `SIPCluster` that holds some gets an Event. If the API server
+/// does not answer within `limit`, the check fails.
+async fn check_namespaces(
+    agent: &Agent,
+    client: &Client,
+    events: &Events,
+    limit: Option<Duration>,
+) -> anyhow::Result<()> {
+    let checking = inventory::no_held_hosts_outside(client, agent.config.host_namespaces());
+    let checked = match limit {
+        Some(limit) => in_time(limit, checking).await?,
+        None => checking.await,
+    };
     if let Err(dropped) = &checked {
         for cluster in dropped.holders() {
             let note = format!("the cluster agent does not start: {dropped}");
@@ -215,7 +213,17 @@ async fn check_namespaces(agent: &Agent, client: &Client, events: &Events) -> Re
                 .await;
         }
     }
-    checked
+    Ok(checked?)
+}
+
+/// A replica that is not answered ends, so that another one acts, which may have the former configuration and need no such check.
+async fn in_time<T>(limit: Duration, check: impl Future<Output = T>) -> anyhow::Result<T> {
+    timeout(limit, check).await.with_context(|| {
+        let limit = limit.as_secs();
+        format!(
+            "the API server has not listed within {limit} s which hosts are held in namespaces that hostNamespaces lacks"
+        )
+    })
 }
 
 /// Starts the watches; the returned are set when each has listed everything.
@@ -321,8 +329,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_elected_replica_does_not_check_for_ever() {
-        assert!(in_time(std::future::ready(Ok(()))).await.is_ok());
-        let ended = in_time(std::future::pending()).await.unwrap_err().to_string();
+        assert!(in_time(CHECK, std::future::ready(())).await.is_ok());
+        let never = std::future::pending::<()>();
+        let ended = in_time(CHECK, never).await.unwrap_err().to_string();
         assert!(ended.contains("within 300 s"), "{ended}");
     }
 }

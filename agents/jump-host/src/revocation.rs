@@ -70,8 +70,15 @@ fn without_removed(
     mut files: BTreeMap<String, String>,
     entry: &JumpHost,
 ) -> Option<BTreeMap<String, String>> {
-    let key = |line: &str| AuthorizedKey::parse(line).ok().map(|key| key.to_string());
-    let authority = |line: &str| Authority::parse(line).ok().map(|key| key.to_string());
+    // A line with another comment admits the same person: it stays as it is.
+    let key = |line: &str| {
+        let key = AuthorizedKey::parse(line).ok()?;
+        Some(key.without_comment().to_string())
+    };
+    let authority = |line: &str| {
+        let authority = Authority::parse(line).ok()?;
+        Some(authority.without_comment().to_string())
+    };
     let keys = removed(&files, AUTHORIZED_KEYS, entry.ssh_authorized_keys(), key);
     let authorities = removed(&files, AUTHORITIES, entry.ssh_user_ca(), authority);
     if keys.is_none() && authorities.is_none() {
@@ -87,7 +94,7 @@ fn without_removed(
     Some(files)
 }
 
-/// The text of a file without the lines that are none of `named`; `None`: there are none. `parse`: a line as the agent writes it.
+/// The text of a file without the lines that are none of `named`; `None`: there are none. `parse`: a line as it is compared.
 fn removed(
     files: &BTreeMap<String, String>,
     file: &str,
@@ -110,6 +117,34 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn a_key_with_another_comment_stays() {
+        const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHkYbTUdYkDv2VvVb4rB1V9s9yq8VxC0xZ7Tq9m2QyZq";
+        let entry = |keys: Value, authorities: Value| {
+            let entry = json!({
+                "image": "jump-host:1", "nodeInterfaceId": "oam-ipv4", "sshAuthorizedKeys": keys, "sshUserCA": authorities,
+            });
+            let object: SIPCluster = serde_json::from_value(json!({
+                "metadata": {"namespace": "tenant", "name": "shop", "uid": "now"}, "spec": {"services": {"jumpHost": [entry]}},
+            }))
+            .unwrap();
+            Cluster::parse(&object).unwrap().jump_hosts()[0].clone()
+        };
+        let files = || {
+            let file = |name: &str, line: &str| (name.to_owned(), format!("{line}\n"));
+            let keys = file(AUTHORIZED_KEYS, &format!("restrict {KEY} ana@old"));
+            BTreeMap::from([keys, file(AUTHORITIES, &format!("{KEY} ca@old"))])
+        };
+        let renamed = entry(
+            json!([format!("restrict {KEY} ana@new")]),
+            json!([format!("{KEY} ca@new")]),
+        );
+        assert_eq!(without_removed(files(), &renamed), None);
+        let freed = entry(json!([format!("{KEY} ana@old")]), json!([]));
+        let left = without_removed(files(), &freed).unwrap();
+        assert_eq!((&*left[AUTHORIZED_KEYS], &*left[AUTHORITIES]), ("", ""));
+    }
 
     #[test]
     fn only_a_config_map_of_the_clusters_name_is_revoked() {

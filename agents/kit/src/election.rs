@@ -319,13 +319,13 @@ impl Leadership {
     /// Replaces the Lease also where a renewal without an answer has changed it.
     async fn give_up(&mut self, spec: LeaseSpec) -> kube::Result<()> {
         match self.replace(spec.clone()).await {
-            Err(kube::Error::Api(status)) if status.is_conflict() => {
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
                 match self.candidate.leases.get_opt(&self.candidate.name).await? {
                     Some(lease) if self.is_same_election(&lease) => {
                         self.lease = lease;
                         self.replace(spec).await
                     }
-                    // Another replica holds it.
+                    // It is not this election's any more.
                     Some(_) | None => Ok(()),
                 }
             }

@@ -120,8 +120,9 @@ fn outside(clusters: &[SIPCluster], configured: &BTreeSet<String>) -> BTreeMap<S
     outside
 }
 
-/// The hosts that a status names, also where other fields of its placement cannot be read. A member without a readable uid counts as one
-/// whose host was recreated, if there is a host of its name.
+/// The hosts that a status names, also where other fields of its placement cannot be read: without a readable uid, a member counts as one whose host
+/// was recreated, if there is a host of its name; without a readable name, as one whose host may exist (its name is empty here). A member without a
+/// readable namespace is in none that could be kept.
 fn named_hosts(cluster: &SIPCluster) -> Vec<HostId> {
     let host = |namespace: &str, name: &str, uid: &str| {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
@@ -139,7 +140,7 @@ fn named_hosts(cluster: &SIPCluster) -> Vec<HostId> {
         let text = |field: &str| member.get(field)?.as_str();
         Some(host(
             text("namespace")?,
-            text("name")?,
+            text("name").unwrap_or_default(),
             text("uid").unwrap_or_default(),
         ))
     });
@@ -154,6 +155,9 @@ fn all_lost(
     found: &kube::Result<BTreeMap<String, String>>,
 ) -> Result<(), DroppedNamespace> {
     let presence = |host: &HostId| match found {
+        Ok(_) if host.key().name.is_empty() => {
+            Presence::Unknown("a name in status.placement cannot be read".to_owned())
+        }
         Ok(uids) => Presence::new(host, uids.get(&host.key().name).map(String::as_str)),
         Err(error) => Presence::unknown(namespace, error),
     };
@@ -238,11 +242,22 @@ mod tests {
     fn a_placement_that_cannot_be_read_holds_its_hosts_too() {
         let member = json!({"namespace": "metal-too", "name": "h1", "uid": "uid-h1", "state": "Moving"});
         let mut holder = cluster(&json!({}));
-        holder.spec.left_out.placement = Some(json!({ "members": [member, {"name": "h2"}, 3] }));
-        let outside = outside(&[holder], &BTreeSet::from(["metal".to_owned()]));
-        let held: Vec<_> = outside["metal-too"].iter().map(|held| &held.host).collect();
-        assert_eq!(held.len(), 1);
+        let mut found = |members: serde_json::Value| {
+            holder.spec.left_out.placement = Some(json!({ "members": members }));
+            let holders = [holder.clone()];
+            let outside = outside(&holders, &BTreeSet::from(["metal".to_owned()]));
+            let held: Vec<_> = outside["metal-too"]
+                .iter()
+                .map(|held| held.host.clone())
+                .collect();
+            let checked = all_lost(&holders, "metal-too", &outside["metal-too"], &Ok(uids(&[])));
+            (held, checked.is_ok())
+        };
+        let (held, lost) = found(json!([member, {"name": "h2"}, 3]));
+        assert_eq!((held.len(), lost), (1, true));
         assert_eq!((&*held[0].key().name, held[0].uid()), ("h1", "uid-h1"));
+        let (held, lost) = found(json!([{"namespace": "metal-too", "host": "h1"}]));
+        assert_eq!((held.len(), lost), (1, false), "nobody knows which host it is");
     }
 
     fn uids(hosts: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -145,7 +145,7 @@ async fn nobody_else_is_elected_while_the_holder_works() {
     let (client, _) = api_server(0);
     let first = elected(client.clone(), "first").await;
     let mut second = pin!(elected(client, "second"));
-    // It ends between two renewals, which are two seconds apart: one under way could make the release fail.
+    // It ends between two renewals, which are two seconds apart.
     let work = timeout(Duration::from_secs(301), second.as_mut());
     let taken = first.during(work).await.unwrap();
     assert!(taken.is_err(), "the second is elected while the first works");

@@ -56,6 +56,13 @@ impl AuthorizedKey {
         let options = options.map_or(Ok(String::new()), options::parse)?;
         Ok(Self { options, key })
     }
+
+    /// The same key under the same restrictions, whatever its comment is.
+    #[must_use]
+    pub fn without_comment(mut self) -> Self {
+        self.key.set_comment("");
+        self
+    }
 }
 
 impl Authority {
@@ -68,6 +75,13 @@ impl Authority {
             (None, key) => Ok(Self(key)),
             (Some(_), _) => Err(Error::Authority),
         }
+    }
+
+    /// The same authority, whatever its comment is.
+    #[must_use]
+    pub fn without_comment(mut self) -> Self {
+        self.0.set_comment("");
+        self
     }
 }
 

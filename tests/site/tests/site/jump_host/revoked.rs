@@ -8,13 +8,14 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, PostParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
 use sandbox::{inventory::NETWORK, wait};
 use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
 
 use super::{BEN, CONDITION, KEY, NAME, api, files, on_site, with_jump_host};
-use crate::fixtures::{Cluster, Stage};
+use crate::fixtures::{Cluster, PATIENCE, Stage};
 
 /// Within this time a key that was removed is gone.
 const REMOVED: Duration = Duration::from_secs(10);
@@ -136,6 +137,21 @@ fn a_removed_key_is_gone_though_a_network_is_undefined() {
     });
 }
 
+/// Waits until the API server calls the webhook, which it learns of by a watch.
+async fn fails(services: &Api<Service>) {
+    let tried = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    let change = Patch::Merge(json!({"metadata": {"annotations": {"example.org/tried": "x"}}}));
+    let failing = async {
+        while services.patch(NAME, &tried, &change).await.is_ok() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, failing).await.unwrap();
+}
+
 /// The API server does not refuse the Service: it fails, since it cannot reach the webhook.
 #[test]
 fn a_removed_key_is_gone_though_its_service_fails() {
@@ -152,6 +168,7 @@ fn a_removed_key_is_gone_though_its_service_fails() {
                 .unwrap();
         let webhooks = Api::<ValidatingWebhookConfiguration>::all(stage.site.client());
         webhooks.create(&PostParams::default(), &webhook).await.unwrap();
+        fails(&api::<Service>(stage, "jump-failing")).await;
         is_revoked(stage, &shop, json!({"nodePort": 31_533}), "Progressing").await;
         webhooks
             .delete("jump-failing", &DeleteParams::default())
