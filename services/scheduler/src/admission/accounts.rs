@@ -16,7 +16,7 @@ use governor::{
 use runtime::{quiet::Quiet, tls::PeerIdentity};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use super::buffer::{Buffer, Content, Excess, Room};
+use super::buffer::{Buffer, BufferLimits, Content, Excess};
 use super::debt::Debt;
 use super::group::{AllPlaces, Group, SITE_FACTOR, Shared, limiter, site_places};
 use super::limit::Limit;
@@ -200,7 +200,7 @@ impl Account {
     fn new(identity: PeerIdentity, limits: Limits, shared: Arc<Shared>) -> Self {
         Self {
             places: AllPlaces::new(|kind| limits.places(kind)),
-            buffer: Buffer::new(Room::of_identity(limits.buffer)),
+            buffer: Buffer::new(BufferLimits::of_identity(limits.buffer)),
             rate: limits.rate.map(limiter),
             shared,
             denials: limiter(limits.denials),

@@ -21,7 +21,7 @@ pub(super) enum Content {
 
 /// Bytes that may be kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct BufferLimits {
     /// Of large messages with a spec.
     pub(super) specs: usize,
     /// Of the calls of one kind, which no other kind uses.
@@ -34,14 +34,14 @@ pub(super) struct Room {
 
 /// Kinds of calls.
 const KINDS: usize = Places::ALL.len();
-/// The parts of [`Room`] are so many of a `buffer`.
+/// The parts of [`BufferLimits`] are so many of a `buffer`.
 const PARTS: usize = 32;
 /// Parts of a buffer for the heads of all identities of a site.
 const HEADS: usize = 8;
 /// So many bytes of heads are kept however small a buffer is: each of them has some KiB.
 const FEW_HEADS: usize = 64 << 10;
 
-impl Room {
+impl BufferLimits {
     /// Of one identity, which may have `buffer` bytes of specs.
     pub(super) fn of_identity(buffer: usize) -> Self {
         Self {
@@ -82,7 +82,7 @@ fn part(buffer: usize, parts: usize) -> usize {
 /// Bytes that are kept, against their limits.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    room: Room,
+    limits: BufferLimits,
     kept: Mutex<Counts>,
 }
 
@@ -103,9 +103,9 @@ pub(super) struct Excess {
 }
 
 impl Buffer {
-    pub(super) fn new(room: Room) -> Self {
+    pub(super) fn new(limits: BufferLimits) -> Self {
         Self {
-            room,
+            limits,
             kept: Mutex::default(),
         }
     }
@@ -143,14 +143,14 @@ impl Buffer {
         let (kept, most) = match of {
             Content::Specs => {
                 counts.specs = change(counts.specs);
-                (counts.specs, self.room.specs)
+                (counts.specs, self.limits.specs)
             }
             Content::Heads => {
                 counts.heads = change(counts.heads);
-                (counts.heads, self.room.heads)
+                (counts.heads, self.limits.heads)
             }
             Content::Calls(kind) => {
-                let (before, own) = (counts.calls[kind.index()], self.room.own[kind.index()]);
+                let (before, own) = (counts.calls[kind.index()], self.limits.own[kind.index()]);
                 let after = change(before);
                 counts.calls[kind.index()] = after;
                 let beyond = after.saturating_sub(own);
@@ -158,7 +158,7 @@ impl Buffer {
                 if beyond == 0 {
                     return Ok(());
                 }
-                (counts.common, self.room.common)
+                (counts.common, self.limits.common)
             }
         };
         if kept > most {
@@ -189,19 +189,19 @@ mod tests {
 
     #[test]
     fn no_kind_uses_up_the_room_of_another() {
-        let room = Room::of_identity(BUFFER);
+        let limits = BufferLimits::of_identity(BUFFER);
         for full in Places::ALL {
-            let buffer = Buffer::new(room);
+            let buffer = Buffer::new(limits);
             buffer.add(Content::Specs, BUFFER).unwrap();
             assert!(buffer.require(Content::Specs).is_ok() && buffer.add(Content::Specs, 1).is_err());
             buffer
-                .add(Content::Calls(full), room.own[full.index()] + room.common)
+                .add(Content::Calls(full), limits.own[full.index()] + limits.common)
                 .unwrap();
             let excess = buffer.add(Content::Calls(full), 1).unwrap_err();
-            assert_eq!((excess.kept, excess.most), (room.common + 1, room.common));
+            assert_eq!((excess.kept, excess.most), (limits.common + 1, limits.common));
             for other in Places::ALL.into_iter().filter(|kind| *kind != full) {
                 buffer
-                    .add(Content::Calls(other), room.own[other.index()])
+                    .add(Content::Calls(other), limits.own[other.index()])
                     .unwrap();
                 assert!(buffer.add(Content::Calls(other), 1).is_err(), "{other:?}");
             }
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_is_removed_counts_no_more_in_any_order() {
-        let buffer = Buffer::new(Room::of_identity(BUFFER));
+        let buffer = Buffer::new(BufferLimits::of_identity(BUFFER));
         let of = [
             Content::Specs,
             Content::Calls(Places::Reads),
@@ -232,12 +232,12 @@ mod tests {
 
     #[test]
     fn rooms_of_a_site_are_four_buffers() {
-        let Room {
+        let BufferLimits {
             specs,
             own,
             common,
             heads,
-        } = Room::of_site(BUFFER);
+        } = BufferLimits::of_site(BUFFER);
         assert_eq!(specs + own.iter().sum::<usize>() + common + heads, 4 * BUFFER);
     }
 
@@ -252,7 +252,9 @@ mod tests {
                 Content::Calls(descriptor.places)
             };
             let bytes = descriptor.largest * descriptor.weight;
-            Buffer::new(Room::of_identity(17 << 20)).add(of, bytes).unwrap();
+            Buffer::new(BufferLimits::of_identity(17 << 20))
+                .add(of, bytes)
+                .unwrap();
         }
     }
 }

@@ -11,7 +11,7 @@ use runtime::{
 use tokio::sync::Semaphore;
 
 use super::{
-    buffer::{Buffer, Room},
+    buffer::{Buffer, BufferLimits},
     debt::Debt,
     limits::Limits,
 };
@@ -72,7 +72,7 @@ impl Crowd {
     fn new(limits: &Limits) -> Self {
         Self {
             debt: Debt::new(limits.rate),
-            buffer: Buffer::new(Room::of_identity(limits.buffer)),
+            buffer: Buffer::new(BufferLimits::of_identity(limits.buffer)),
         }
     }
 }
@@ -118,7 +118,7 @@ impl Shared {
     pub(super) fn new(group: &Group, limits: &Limits) -> Self {
         let Group::Site(_) = group else {
             return Self {
-                buffer: Buffer::new(Room::NONE),
+                buffer: Buffer::new(BufferLimits::NONE),
                 rate: None,
                 denials: None,
                 places: None,
@@ -136,7 +136,7 @@ impl Shared {
             debt: Some(Debt::new(rate)),
             crowd: Crowd::new(limits),
             log: Quiet::default(),
-            buffer: Buffer::new(Room::of_site(limits.buffer)),
+            buffer: Buffer::new(BufferLimits::of_site(limits.buffer)),
             rate: rate.map(|rate| (rate, limiter(rate))),
         }
     }

@@ -5,16 +5,16 @@
 
 mod clock;
 mod contained;
+mod cooldowns;
 mod copies;
+mod copy_memory;
 mod deciding;
 mod metrics;
 mod policies;
 mod reading;
 mod reporting;
 mod resets;
-mod rests;
 mod retries;
-mod room;
 mod shared;
 mod turns;
 mod undo;
@@ -36,8 +36,8 @@ pub(crate) use turns::SLICE;
 pub use undo::Undo;
 
 use clock::Clock;
-use rests::Rests;
-use room::Room;
+use cooldowns::Cooldowns;
+use copy_memory::CopyMemory;
 use shared::aside;
 use turns::Turns;
 
@@ -73,9 +73,9 @@ struct Inner {
     /// Places of callers that keep a copy of a site for their question.
     copies: Turns,
     /// Pauses of callers after long computations with a copy.
-    rests: Rests,
+    cooldowns: Cooldowns,
     /// Memory for copies of sites.
-    room: Room,
+    copy_memory: CopyMemory,
     clock: Clock,
 }
 
@@ -127,8 +127,8 @@ impl Region {
             committer,
             turns: Turns::beside_others(),
             copies: Turns::of_copies(),
-            rests: Rests::default(),
-            room: Room::default(),
+            cooldowns: Cooldowns::default(),
+            copy_memory: CopyMemory::default(),
             clock: Clock::new(clock),
         };
         Self {

@@ -34,7 +34,6 @@ mod refused_clusters;
 mod repair;
 mod reporting;
 mod requested_releases;
-mod room;
 mod routed_addresses;
 mod session;
 mod settle;
@@ -42,6 +41,7 @@ mod shares;
 mod staging;
 mod state;
 mod status_size;
+mod step_limits;
 mod steps;
 mod view;
 

@@ -6,8 +6,8 @@ use ::placement::{ClusterName, MemberState, Withheld, whatif::PriorityClass};
 
 use super::{
     decide::{is_due, priority, withheld},
-    room::Room,
     state::Site,
+    step_limits::StepLimits,
 };
 use crate::record::{Record, Refusal};
 
@@ -43,7 +43,7 @@ impl Site {
         &self,
         record: &Record,
         decided: &Record,
-        room: Room<'_>,
+        limits: StepLimits<'_>,
         why: Why,
         now: SystemTime,
     ) -> Precedence {
@@ -77,11 +77,11 @@ impl Site {
                 Why::Retried if is_over => break,
                 Why::Declared | Why::Retried => {}
             }
-            let room = self.room(name, room.largest);
-            let settled = self.settled(Record::clone(older), room, now);
-            let next = self.decide_without(withheld(&settled), &settled, room, now);
+            let limits = self.step_limits(name, limits.largest);
+            let settled = self.settled(Record::clone(older), limits, now);
+            let next = self.decide_without(withheld(&settled), &settled, limits, now);
             let takes = next.members.keys().any(|id| !settled.members.contains_key(id));
-            if takes && room.require_growth(&settled, &next).is_ok() {
+            if takes && limits.require_growth(&settled, &next).is_ok() {
                 precedence.is_later = true;
                 break;
             }
@@ -91,8 +91,8 @@ impl Site {
     }
 
     /// The decision without further hosts, and why.
-    pub(super) fn decide_later(&self, settled: &Record, room: Room<'_>, now: SystemTime) -> Record {
-        let mut decided = self.decide_without(Withheld::GROWTH, settled, room, now);
+    pub(super) fn decide_later(&self, settled: &Record, limits: StepLimits<'_>, now: SystemTime) -> Record {
+        let mut decided = self.decide_without(Withheld::GROWTH, settled, limits, now);
         decided.refusal = Some(Refusal::older_first());
         decided
     }

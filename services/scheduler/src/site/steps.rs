@@ -77,19 +77,19 @@ impl Site {
         members.map_err(|violation| Error::Invalid(vec![violation]))?;
         self.existence.declare(&record.id(), author.now);
         let cluster = record.cluster.clone();
-        let room = self.room(&cluster, permit.largest());
-        let record = self.settled(record, room, author.now);
-        let mut decided = self.decide_without(withheld(&record), &record, room, author.now);
+        let limits = self.step_limits(&cluster, permit.largest());
+        let record = self.settled(record, limits, author.now);
+        let mut decided = self.decide_without(withheld(&record), &record, limits, author.now);
         // One that waits is served in its turn, however often it is declared.
         let Precedence { is_later, nothing } = if self.is_refused(&cluster) {
-            self.precedence(&record, &decided, room, Why::Declared, author.now)
+            self.precedence(&record, &decided, limits, Why::Declared, author.now)
         } else {
             Precedence::default()
         };
         if is_later {
-            decided = self.decide_later(&record, room, author.now);
+            decided = self.decide_later(&record, limits, author.now);
         }
-        let has_room = room.require_growth(&record, &decided).map_err(Error::from);
+        let has_room = limits.require_growth(&record, &decided).map_err(Error::from);
         let has_room = has_room.and_then(|()| self.require_room_for_record(&decided));
         self.refused.get_nothing(&nothing);
         let stored = has_room.and_then(|()| self.store(decided, author, permit));
@@ -189,13 +189,13 @@ impl Site {
             // Hosts may carry its labels or be named by its status though the ledger was lost: they are released too.
             None => Record::new(id.name, id.uid, None, 0, Spec::default()),
         };
-        let room = self.room(cluster, permit.largest());
-        let mut record = self.settled(record, room, author.now);
+        let limits = self.step_limits(cluster, permit.largest());
+        let mut record = self.settled(record, limits, author.now);
         if record.members.is_empty() && !self.claims.contains(cluster) {
             return Ok(Outcome::nothing(&permit));
         }
         begin_release(&mut record, ReleaseReason::Deleted);
-        let record = self.settled(record, room, author.now);
+        let record = self.settled(record, limits, author.now);
         let outcome = self.store(record, author, permit)?;
         self.withdraw_promises(cluster);
         Ok(outcome)
@@ -229,8 +229,8 @@ impl Site {
                 member.confirmed = true;
             }
         }
-        let room = self.room(cluster, permit.largest());
-        let record = self.settled(record, room, author.now);
+        let limits = self.step_limits(cluster, permit.largest());
+        let record = self.settled(record, limits, author.now);
         self.store(record, author, permit)
     }
 
@@ -242,8 +242,8 @@ impl Site {
         let Some(known) = self.claims.get(cluster) else {
             return;
         };
-        let room = self.room(cluster, permit.largest());
-        let mut record = self.settled(Record::clone(known), room, author.now);
+        let limits = self.step_limits(cluster, permit.largest());
+        let mut record = self.settled(Record::clone(known), limits, author.now);
         report(self.view(), &mut record, author.now);
         self.store_alone(record, author, permit);
     }
@@ -259,20 +259,20 @@ impl Site {
         if !is_due(self.view(), known) || self.stands(known) {
             return;
         }
-        let room = self.room(cluster, permit.largest());
-        let record = self.settled(Record::clone(known), room, author.now);
-        let mut decided = self.decide_without(withheld(&record), &record, room, author.now);
-        if let Err(error) = room.require_growth(&record, &decided) {
+        let limits = self.step_limits(cluster, permit.largest());
+        let record = self.settled(Record::clone(known), limits, author.now);
+        let mut decided = self.decide_without(withheld(&record), &record, limits, author.now);
+        if let Err(error) = limits.require_growth(&record, &decided) {
             if let Some(withheld) = self.lines.growth.line() {
                 tracing::warn!(site = self.name, %cluster, %error, withheld, "the cluster gets no further hosts: its record would be too large");
             }
-            decided = self.decide_without(Withheld::GROWTH, &record, room, author.now);
+            decided = self.decide_without(Withheld::GROWTH, &record, limits, author.now);
         }
         // Hosts may have changed since this cluster's turn began.
         let Precedence { is_later, nothing } =
-            self.precedence(&record, &decided, room, Why::Retried, author.now);
+            self.precedence(&record, &decided, limits, Why::Retried, author.now);
         if is_later {
-            decided = self.decide_later(&record, room, author.now);
+            decided = self.decide_later(&record, limits, author.now);
         }
         self.refused.get_nothing(&nothing);
         let Some(outcome) = self.store_alone(decided, author, permit) else {
@@ -302,8 +302,8 @@ impl Site {
         }
         self.existence.set_missing(cluster);
         begin_release(&mut record, ReleaseReason::Orphaned);
-        let room = self.room(cluster, permit.largest());
-        let record = self.settled(record, room, author.now);
+        let limits = self.step_limits(cluster, permit.largest());
+        let record = self.settled(record, limits, author.now);
         self.store_alone(record, author, permit)
     }
 
@@ -333,8 +333,8 @@ impl Site {
             }
         }
         self.existence.set_missing(&record.cluster);
-        let room = self.room(&record.cluster, permit.largest());
-        let record = self.settled(record, room, author.now);
+        let limits = self.step_limits(&record.cluster, permit.largest());
+        let record = self.settled(record, limits, author.now);
         self.store(record, author, permit)
     }
 
@@ -366,7 +366,8 @@ impl Site {
             });
         }
         let before = known.map(|known| &**known);
-        self.room(&record.cluster, permit.largest()).require(&record)?;
+        self.step_limits(&record.cluster, permit.largest())
+            .require(&record)?;
         let cluster = record.id();
         let is_over = record.releasing && record.members.is_empty();
         let key = self.key(&cluster.name);

@@ -15,26 +15,26 @@ const PARTS: u32 = 1024;
 
 /// Memory for copies: as much as the largest site may take. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Room(Arc<Semaphore>);
+pub(super) struct CopyMemory(Arc<Semaphore>);
 
 /// The right to keep a copy of a site, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct CopyPlace {
-    _room: OwnedSemaphorePermit,
+    _memory: OwnedSemaphorePermit,
     place: Place,
 }
 
-impl Default for Room {
+impl Default for CopyMemory {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(PARTS as usize)))
     }
 }
 
-impl Room {
-    /// Room for so many bytes of `all`, when it is there. Who comes first has it first; one that takes all waits until all is free.
+impl CopyMemory {
+    /// Memory for so many bytes of `all`, when it is there. Who comes first has it first; one that takes all waits until all is free.
     async fn take(&self, bytes: usize, all: usize) -> Result<OwnedSemaphorePermit, Stopped> {
-        let room = Arc::clone(&self.0).acquire_many_owned(parts(bytes, all)).await;
-        room.map_err(|_| Stopped)
+        let permit = Arc::clone(&self.0).acquire_many_owned(parts(bytes, all)).await;
+        permit.map_err(|_| Stopped)
     }
 }
 
@@ -44,17 +44,25 @@ fn parts(bytes: usize, all: usize) -> u32 {
 }
 
 impl Region {
-    /// The right to keep a copy of a site, when it is the caller's turn, the caller has rested, and there is memory for it.
+    /// The right to keep a copy of a site, when it is the caller's turn, the caller's pause is over, and there is memory for it.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the process ends.
     pub(crate) async fn copy(&self, caller: &str, site: &SharedSite) -> Result<CopyPlace, Error> {
         let Inner {
-            copies, rests, room, ..
+            copies,
+            cooldowns,
+            copy_memory,
+            ..
         } = &*self.inner;
-        let place = rests.place(copies, caller).await?;
-        let room = room.take(site.copy_bytes(), self.limits().inventory).await?;
-        Ok(CopyPlace { _room: room, place })
+        let place = cooldowns.place(copies, caller).await?;
+        let memory = copy_memory
+            .take(site.copy_bytes(), self.limits().inventory)
+            .await?;
+        Ok(CopyPlace {
+            _memory: memory,
+            place,
+        })
     }
 
     /// Computes a slice of a question that keeps a copy, when its caller's turn has come. The copy counts until the slice is computed, also
@@ -67,11 +75,11 @@ impl Region {
         copy: CopyPlace,
         slice: impl FnOnce() -> T + Send + 'static,
     ) -> Result<(T, CopyPlace), Error> {
-        let (caller, rests) = (copy.place.caller().to_owned(), self.inner.rests.clone());
+        let (caller, cooldowns) = (copy.place.caller().to_owned(), self.inner.cooldowns.clone());
         let slice = move || {
             let begun = Instant::now();
             let computed = slice();
-            rests.took(copy.place.caller(), begun.elapsed());
+            cooldowns.record(copy.place.caller(), begun.elapsed());
             (computed, copy)
         };
         self.compute(&caller, slice).await
@@ -86,15 +94,15 @@ mod tests {
 
     #[tokio::test]
     async fn copies_together_take_no_more_than_there_is() {
-        let room = Room::default();
-        let half = room.take(50, 100).await.unwrap();
-        let more = room.take(50, 100).await.unwrap();
-        let mut waits = Box::pin(room.take(1, 100));
+        let memory = CopyMemory::default();
+        let half = memory.take(50, 100).await.unwrap();
+        let more = memory.take(50, 100).await.unwrap();
+        let mut waits = Box::pin(memory.take(1, 100));
         assert!((&mut waits).now_or_never().is_none());
         drop(half);
         drop(waits.await.unwrap());
         // Also one that has become larger than all there is.
-        let mut largest = Box::pin(room.take(300, 100));
+        let mut largest = Box::pin(memory.take(300, 100));
         assert!((&mut largest).now_or_never().is_none());
         drop(more);
         drop(largest.await.unwrap());

@@ -1,0 +1,95 @@
+//! Some computations cannot be interrupted, such as a plan for a large site: short computations of other callers wait until it ends. So its caller
+//! pauses for as long as it computed before it gets its next copy of a site, and the thread is free for other callers. A caller that pauses keeps
+//! no copy.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+
+use super::turns::{Place, Turns};
+use crate::ledger::commit::Stopped;
+
+/// A computation that takes longer is followed by a pause.
+const LONG: Duration = Duration::from_millis(100);
+/// The longest pause.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Callers who have computed for long, and until when they pause. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cooldowns(Arc<Mutex<HashMap<String, Instant>>>);
+
+impl Cooldowns {
+    /// Records that the caller has computed for `time` without a pause.
+    pub(super) fn record(&self, caller: &str, time: Duration) {
+        if time > LONG {
+            let until = Instant::now() + time.min(LONGEST);
+            let mut callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let own = callers.entry(caller.to_owned()).or_insert(until);
+            *own = until.max(*own);
+        }
+    }
+
+    /// Until when the caller pauses; `None`: it does not.
+    fn until(&self, caller: &str) -> Option<Instant> {
+        let now = Instant::now();
+        let mut callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        callers.retain(|_, until| *until > now);
+        callers.get(caller).copied()
+    }
+
+    /// The caller's place among those that keep copies, when it comes and its pause is over.
+    pub(super) async fn place(&self, copies: &Turns, caller: &str) -> Result<Place, Stopped> {
+        loop {
+            let place = copies.take(caller).await?;
+            let Some(until) = self.until(caller) else {
+                return Ok(place);
+            };
+            // Other callers may use the place during the pause.
+            drop(place);
+            sleep_until(until).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_pauses_keeps_no_place_of_others() {
+        let (copies, cooldowns) = (Turns::new(1, 1), Cooldowns::default());
+        let place = cooldowns.place(&copies, "one").await.unwrap();
+        let mut next = Box::pin(cooldowns.place(&copies, "one"));
+        assert!((&mut next).now_or_never().is_none());
+        cooldowns.record("one", LONG * 5);
+        drop(place);
+        assert!((&mut next).now_or_never().is_none());
+        let begun = Instant::now();
+        drop(cooldowns.place(&copies, "two").await.unwrap());
+        assert_eq!(Instant::now(), begun);
+        drop(next.await.unwrap());
+        assert!(Instant::now() >= begun + LONG * 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_is_as_long_as_what_took_longest() {
+        let cooldowns = Cooldowns::default();
+        let now = Instant::now();
+        cooldowns.record("short", LONG);
+        assert_eq!(cooldowns.until("short"), None);
+        cooldowns.record("long", LONG * 20);
+        cooldowns.record("long", LONG * 2);
+        assert_eq!(cooldowns.until("long"), Some(now + LONG * 20));
+        cooldowns.record("longest", LONGEST * 2);
+        assert_eq!(cooldowns.until("longest"), Some(now + LONGEST));
+        tokio::time::advance(LONGEST).await;
+        assert_eq!(cooldowns.until("long"), None);
+        assert!(cooldowns.0.lock().unwrap().is_empty());
+    }
+}
