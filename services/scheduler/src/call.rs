@@ -94,9 +94,9 @@ pub enum Streams {
     Both,
 }
 
-/// Which of its caller's places a call takes while it is under way. Calls of one kind never use up the places of another.
+/// The kind of a call: each kind has its own limit, so calls of one kind never use up the permits of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Places {
+pub enum CallKind {
     /// Changes.
     Writes,
     /// Questions that are answered at once.
@@ -111,7 +111,7 @@ pub enum Places {
     Probes,
 }
 
-impl Places {
+impl CallKind {
     /// Every kind, in the order of its declaration.
     pub(crate) const ALL: [Self; 6] = [
         Self::Writes,
@@ -122,7 +122,7 @@ impl Places {
         Self::Probes,
     ];
 
-    /// Its place in [`Places::ALL`].
+    /// Its index in [`CallKind::ALL`].
     pub(crate) const fn index(self) -> usize {
         self as usize
     }
@@ -139,8 +139,8 @@ pub struct Descriptor {
     pub streams: Streams,
     /// Who may call it.
     pub who: Who,
-    /// Which places it takes.
-    pub places: Places,
+    /// Which permits it takes.
+    pub kind: CallKind,
     /// The longest that the server works on it, whatever its caller's deadline; `None` for streams, which end with
     /// their connection.
     pub longest: Option<Duration>,
@@ -178,7 +178,7 @@ impl Descriptor {
             effect: Effect::Write,
             streams: Streams::Neither,
             who,
-            places: Places::Writes,
+            kind: CallKind::Writes,
             longest: Some(WRITE),
             largest: USUAL,
             weight: 1,
@@ -192,7 +192,7 @@ impl Descriptor {
             effect: Effect::Read,
             streams: Streams::Neither,
             who,
-            places: Places::Reads,
+            kind: CallKind::Reads,
             longest: Some(READ),
             largest: USUAL,
             weight: 1,
@@ -202,7 +202,7 @@ impl Descriptor {
 
     const fn scan(path: &'static str, who: Who) -> Self {
         Self {
-            places: Places::Scans,
+            kind: CallKind::Scans,
             ..Self::read(path, who)
         }
     }
@@ -225,7 +225,7 @@ impl Descriptor {
         };
         Self {
             streams,
-            places: Places::Probes,
+            kind: CallKind::Probes,
             longest,
             ..Self::read(path, Who::Everyone)
         }
@@ -292,7 +292,7 @@ impl Call {
             }
             Self::WatchPlacements => Descriptor {
                 streams: Streams::Answers,
-                places: Places::Watches,
+                kind: CallKind::Watches,
                 longest: None,
                 ..Descriptor::read("/sip.placement.v1.PlacementService/WatchPlacements", Who::Agents)
             },
@@ -316,7 +316,7 @@ impl Call {
             }
             Self::ReportHosts => Descriptor {
                 streams: Streams::Both,
-                places: Places::Reports,
+                kind: CallKind::Reports,
                 longest: None,
                 largest: LARGEST,
                 ..Descriptor::write(

@@ -18,12 +18,12 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::buffer::{Buffer, BufferLimits, Content, Excess};
 use super::debt::Debt;
-use super::group::{AllPlaces, Group, SITE_FACTOR, Shared, limiter, site_places};
+use super::group::{CallPermits, Group, SITE_FACTOR, Shared, limiter, most_site_calls};
 use super::limit::Limit;
 use super::limits::Limits;
-use crate::{call::Places, error::Error};
+use crate::{call::CallKind, error::Error};
 
-/// How long a caller waits before it calls again, after no place was free.
+/// How long a caller waits before it calls again, after no permit was free.
 const SOON: Duration = Duration::from_millis(100);
 /// How long a caller waits before it calls again, after its group had too many identities.
 const LATER: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ pub(super) struct Accounts {
 pub(super) struct Account {
     identity: PeerIdentity,
     limits: Limits,
-    places: AllPlaces,
+    permits: CallPermits,
     buffer: Buffer,
     rate: Option<DefaultDirectRateLimiter>,
     shared: Arc<Shared>,
@@ -58,9 +58,9 @@ pub(super) struct Account {
     pub(super) log: Quiet,
 }
 
-/// A place for one call: counts against its identity and its site until this is dropped.
+/// A permit for one call: counts against its identity and its site until this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct CallPermit {
     _own: OwnedSemaphorePermit,
     _shared: Option<OwnedSemaphorePermit>,
 }
@@ -77,7 +77,7 @@ pub(super) struct Crowded {
 #[derive(Debug)]
 pub(super) struct Charge {
     account: Arc<Account>,
-    kind: Places,
+    kind: CallKind,
     specs: AtomicUsize,
     calls: AtomicUsize,
 }
@@ -199,7 +199,7 @@ fn limited(identity: &PeerIdentity, limit: Limit, why: String, again: Duration) 
 impl Account {
     fn new(identity: PeerIdentity, limits: Limits, shared: Arc<Shared>) -> Self {
         Self {
-            places: AllPlaces::new(|kind| limits.places(kind)),
+            permits: CallPermits::new(|kind| limits.most_calls(kind)),
             buffer: Buffer::new(BufferLimits::of_identity(limits.buffer)),
             rate: limits.rate.map(limiter),
             shared,
@@ -246,23 +246,23 @@ impl Account {
         Ok(())
     }
 
-    /// A place for a call.
+    /// A permit for a call.
     ///
     /// # Errors
     /// [`Error::Limited`].
-    pub(super) fn enter(&self, kind: Places) -> Result<Place, Error> {
+    pub(super) fn enter(&self, kind: CallKind) -> Result<CallPermit, Error> {
         self.require_rate(1)?;
         let of = Content::Calls(kind);
         self.require_buffer(of, self.buffer.require(of), self.shared.buffer.require(of))?;
-        let taken = |places: &AllPlaces| Arc::clone(places.semaphore(kind)).try_acquire_owned();
+        let taken = |permits: &CallPermits| Arc::clone(permits.semaphore(kind)).try_acquire_owned();
         let refused = |most: usize, whose: &str| {
             let why = format!("{most} calls of this kind by {whose} are in progress");
-            self.refuse(Limit::Places(kind), why, SOON)
+            self.refuse(Limit::Calls(kind), why, SOON)
         };
-        let own = taken(&self.places).map_err(|_| refused(self.limits.places(kind), "it"))?;
-        let shared = self.shared.places.as_ref().map(taken).transpose();
-        let most = || site_places(&self.limits, kind);
-        Ok(Place {
+        let own = taken(&self.permits).map_err(|_| refused(self.limits.most_calls(kind), "it"))?;
+        let shared = self.shared.permits.as_ref().map(taken).transpose();
+        let most = || most_site_calls(&self.limits, kind);
+        Ok(CallPermit {
             _own: own,
             _shared: shared.map_err(|_| refused(most(), "all agents of its site"))?,
         })
@@ -315,7 +315,7 @@ impl Account {
     }
 
     /// A charge for calls of this kind, with no bytes yet.
-    pub(super) fn charge(self: &Arc<Self>, kind: Places) -> Charge {
+    pub(super) fn charge(self: &Arc<Self>, kind: CallKind) -> Charge {
         Charge {
             account: Arc::clone(self),
             kind,

@@ -261,7 +261,7 @@ impl Record {
         answer
     }
 
-    /// Has a head, or trailers, count and hold the place of the call until they are written.
+    /// Has a head, or trailers, count and hold the permit of the call until they are written.
     pub(super) fn hold(&self, headers: &mut HeaderMap, guard: Option<Guard>) {
         hold(headers, &self.id, self.caller(), guard, &self.metrics);
     }

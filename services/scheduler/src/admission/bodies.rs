@@ -1,4 +1,4 @@
-//! Bodies of requests as they arrive and of answers as they are sent. Both count their bytes and hold the call's place until they end; requests
+//! Bodies of requests as they arrive and of answers as they are sent. Both count their bytes and hold the call's permit until they end; requests
 //! must also arrive in time.
 
 use std::{

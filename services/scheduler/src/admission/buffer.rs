@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::call::Places;
+use crate::call::CallKind;
 
 /// What bytes are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) enum Content {
     /// Large messages with a spec, a role or a selector.
     Specs,
     /// Other requests and answers of calls of one kind.
-    Calls(Places),
+    Calls(CallKind),
     /// Heads and trailers of answers, and answers that are errors.
     Heads,
 }
@@ -33,7 +33,7 @@ pub(super) struct BufferLimits {
 }
 
 /// Kinds of calls.
-const KINDS: usize = Places::ALL.len();
+const KINDS: usize = CallKind::ALL.len();
 /// The parts of [`BufferLimits`] are so many of a `buffer`.
 const PARTS: usize = 32;
 /// Parts of a buffer for the heads of all identities of a site.
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn no_kind_uses_up_the_room_of_another() {
         let limits = BufferLimits::of_identity(BUFFER);
-        for full in Places::ALL {
+        for full in CallKind::ALL {
             let buffer = Buffer::new(limits);
             buffer.add(Content::Specs, BUFFER).unwrap();
             assert!(buffer.require(Content::Specs).is_ok() && buffer.add(Content::Specs, 1).is_err());
@@ -199,7 +199,7 @@ mod tests {
                 .unwrap();
             let excess = buffer.add(Content::Calls(full), 1).unwrap_err();
             assert_eq!((excess.kept, excess.most), (limits.common + 1, limits.common));
-            for other in Places::ALL.into_iter().filter(|kind| *kind != full) {
+            for other in CallKind::ALL.into_iter().filter(|kind| *kind != full) {
                 buffer
                     .add(Content::Calls(other), limits.own[other.index()])
                     .unwrap();
@@ -213,8 +213,8 @@ mod tests {
         let buffer = Buffer::new(BufferLimits::of_identity(BUFFER));
         let of = [
             Content::Specs,
-            Content::Calls(Places::Reads),
-            Content::Calls(Places::Writes),
+            Content::Calls(CallKind::Reads),
+            Content::Calls(CallKind::Writes),
             Content::Heads,
         ];
         for bytes in [BUFFER, 3 << 20, 2 << 20] {
@@ -249,7 +249,7 @@ mod tests {
             let of = if descriptor.has_spec() {
                 Content::Specs
             } else {
-                Content::Calls(descriptor.places)
+                Content::Calls(descriptor.kind)
             };
             let bytes = descriptor.largest * descriptor.weight;
             Buffer::new(BufferLimits::of_identity(17 << 20))

@@ -15,7 +15,7 @@ use super::{
     debt::Debt,
     limits::Limits,
 };
-use crate::call::Places;
+use crate::call::CallKind;
 
 /// How many times as much as one identity all identities of a site have together.
 pub(super) const SITE_FACTOR: u32 = 4;
@@ -51,7 +51,7 @@ pub(super) struct Shared {
     pub(super) buffer: Buffer,
     pub(super) rate: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
     pub(super) denials: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
-    pub(super) places: Option<AllPlaces>,
+    pub(super) permits: Option<CallPermits>,
     /// Time that the refused calls of all identities owe.
     pub(super) debt: Option<Debt>,
     /// What identities without an account take together.
@@ -77,9 +77,9 @@ impl Crowd {
     }
 }
 
-/// Places for calls of each kind.
+/// Permits for calls of each kind.
 #[derive(Debug)]
-pub(super) struct AllPlaces {
+pub(super) struct CallPermits {
     writes: Arc<Semaphore>,
     reads: Arc<Semaphore>,
     scans: Arc<Semaphore>,
@@ -88,28 +88,28 @@ pub(super) struct AllPlaces {
     probes: Arc<Semaphore>,
 }
 
-impl AllPlaces {
+impl CallPermits {
     /// So many of each kind.
-    pub(super) fn new(count: impl Fn(Places) -> usize) -> Self {
-        let places = |kind| Arc::new(Semaphore::new(count(kind).min(Semaphore::MAX_PERMITS)));
+    pub(super) fn new(count: impl Fn(CallKind) -> usize) -> Self {
+        let permits = |kind| Arc::new(Semaphore::new(count(kind).min(Semaphore::MAX_PERMITS)));
         Self {
-            writes: places(Places::Writes),
-            reads: places(Places::Reads),
-            scans: places(Places::Scans),
-            watches: places(Places::Watches),
-            reports: places(Places::Reports),
-            probes: places(Places::Probes),
+            writes: permits(CallKind::Writes),
+            reads: permits(CallKind::Reads),
+            scans: permits(CallKind::Scans),
+            watches: permits(CallKind::Watches),
+            reports: permits(CallKind::Reports),
+            probes: permits(CallKind::Probes),
         }
     }
 
-    pub(super) fn semaphore(&self, kind: Places) -> &Arc<Semaphore> {
+    pub(super) fn semaphore(&self, kind: CallKind) -> &Arc<Semaphore> {
         match kind {
-            Places::Writes => &self.writes,
-            Places::Reads => &self.reads,
-            Places::Scans => &self.scans,
-            Places::Watches => &self.watches,
-            Places::Reports => &self.reports,
-            Places::Probes => &self.probes,
+            CallKind::Writes => &self.writes,
+            CallKind::Reads => &self.reads,
+            CallKind::Scans => &self.scans,
+            CallKind::Watches => &self.watches,
+            CallKind::Reports => &self.reports,
+            CallKind::Probes => &self.probes,
         }
     }
 }
@@ -121,7 +121,7 @@ impl Shared {
                 buffer: Buffer::new(BufferLimits::NONE),
                 rate: None,
                 denials: None,
-                places: None,
+                permits: None,
                 debt: None,
                 crowd: Crowd::new(limits),
                 log: Quiet::default(),
@@ -132,7 +132,7 @@ impl Shared {
         let denials = limits.denials.saturating_mul(times);
         Self {
             denials: Some((denials, limiter(denials))),
-            places: Some(AllPlaces::new(|kind| site_places(limits, kind))),
+            permits: Some(CallPermits::new(|kind| most_site_calls(limits, kind))),
             debt: Some(Debt::new(rate)),
             crowd: Crowd::new(limits),
             log: Quiet::default(),
@@ -142,9 +142,9 @@ impl Shared {
     }
 }
 
-/// Places of one kind that all identities of a site have together.
-pub(super) fn site_places(limits: &Limits, kind: Places) -> usize {
-    limits.places(kind).saturating_mul(SITE_FACTOR as usize)
+/// How many calls of one kind all identities of a site may have under way together.
+pub(super) fn most_site_calls(limits: &Limits, kind: CallKind) -> usize {
+    limits.most_calls(kind).saturating_mul(SITE_FACTOR as usize)
 }
 
 /// So many calls a second, and twice as many at once.

@@ -1,12 +1,12 @@
 //! Limits, as refusals and metrics name them.
 
-use crate::call::Places;
+use crate::call::CallKind;
 
 /// A limit, as refusals and metrics name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Calls of one kind under way.
-    Places(Places),
+    Calls(CallKind),
     /// Calls a second.
     Rate,
     /// Calls a second that its identity may not make.
@@ -24,12 +24,12 @@ impl Limit {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Places(Places::Writes) => "writes",
-            Self::Places(Places::Reads) => "reads",
-            Self::Places(Places::Scans) => "scans",
-            Self::Places(Places::Watches) => "watches",
-            Self::Places(Places::Reports) => "reports",
-            Self::Places(Places::Probes) => "probes",
+            Self::Calls(CallKind::Writes) => "writes",
+            Self::Calls(CallKind::Reads) => "reads",
+            Self::Calls(CallKind::Scans) => "scans",
+            Self::Calls(CallKind::Watches) => "watches",
+            Self::Calls(CallKind::Reports) => "reports",
+            Self::Calls(CallKind::Probes) => "probes",
             Self::Rate => "rate",
             Self::Denials => "denials",
             Self::Buffer => "buffer",

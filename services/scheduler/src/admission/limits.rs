@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use crate::call::Places;
+use crate::call::CallKind;
 
 /// Limits of one identity, on the command line. Every identity has its own, and all of one site have four times as much together.
 #[derive(Clone, Debug, clap::Args)]
@@ -128,13 +128,13 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// So many places of each kind for every identity, for tests.
+    /// So many calls of each kind for every identity, for tests.
     #[must_use]
-    pub fn of_each_kind(places: usize) -> Self {
+    pub fn of_each_kind(calls: usize) -> Self {
         Self {
-            calls: places,
-            scans: places,
-            watches: places,
+            calls,
+            scans: calls,
+            watches: calls,
             plaintext_factor: 1,
             ..Self::default()
         }
@@ -199,13 +199,13 @@ impl Limits {
         }
     }
 
-    pub(super) fn places(&self, kind: Places) -> usize {
+    pub(super) fn most_calls(&self, kind: CallKind) -> usize {
         match kind {
-            Places::Writes | Places::Reads => self.calls,
-            Places::Scans => self.scans,
-            Places::Watches => self.watches,
-            Places::Reports => self.reports,
-            Places::Probes => self.probes,
+            CallKind::Writes | CallKind::Reads => self.calls,
+            CallKind::Scans => self.scans,
+            CallKind::Watches => self.watches,
+            CallKind::Reports => self.reports,
+            CallKind::Probes => self.probes,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What stands before every call. One layer applies each method's [`Descriptor`] in this order:
 //!
 //! 1. *identity*: of the connection;
-//! 2. *authorization* by headers and path, before a place is taken or a body is read; whether the caller may ask about the site
+//! 2. *authorization* by headers and path, before a permit is taken or a body is read; whether the caller may ask about the site
 //!    that its request names is decided as soon as that is read, by the only way into a handler ([`crate::api`]);
-//! 3. *admission*: rate, places and buffered bytes of this identity, which no other identity can use up;
+//! 3. *admission*: rate, permits and buffered bytes of this identity, which no other identity can use up;
 //! 4. *deadline*: the caller's or the method's own, whichever is sooner; bodies that arrive too slowly end;
 //! 5. *audit and metrics*: whatever comes of it, also when a caller goes away.
 //!
@@ -145,7 +145,7 @@ impl Admission {
             return Err(Box::new(record.refused(error, None)));
         }
         let Descriptor {
-            places,
+            kind,
             path: _,
             effect: _,
             streams: _,
@@ -155,11 +155,11 @@ impl Admission {
             weight: _,
             audited: _,
         } = call.descriptor();
-        match account.enter(places) {
-            Ok(place) => Ok(Admitted {
+        match account.enter(kind) {
+            Ok(permit) => Ok(Admitted {
                 call,
                 record,
-                guard: Guard::new(place, places, &account),
+                guard: Guard::new(permit, kind, &account),
             }),
             Err(error) => Err(Box::new(record.refused(error, None))),
         }

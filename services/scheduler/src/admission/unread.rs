@@ -1,4 +1,4 @@
-//! Answers that the transport has not written yet. Whatever there is of an answer counts, and holds the place of its call, until it is
+//! Answers that the transport has not written yet. Whatever there is of an answer counts, and holds the permit of its call, until it is
 //! written or dropped: by the lifetime of its bytes. A peer that does not read leaves it in the transport after the call has ended.
 
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use prost::bytes::Bytes;
 
-use super::accounts::{Account, Charge, Head, Place};
-use crate::{call::Places, error::Error};
+use super::accounts::{Account, CallPermit, Charge, Head};
+use crate::{call::CallKind, error::Error};
 
 /// Where an answer carries the id by which the audit log names the call.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -18,16 +18,16 @@ pub(super) struct Guard(Arc<Held>);
 
 #[derive(Debug)]
 struct Held {
-    _place: Place,
-    kind: Places,
+    _permit: CallPermit,
+    kind: CallKind,
     account: Arc<Account>,
     request: Arc<Charge>,
 }
 
 impl Guard {
-    pub(super) fn new(place: Place, kind: Places, account: &Arc<Account>) -> Self {
+    pub(super) fn new(permit: CallPermit, kind: CallKind, account: &Arc<Account>) -> Self {
         Self(Arc::new(Held {
-            _place: place,
+            _permit: permit,
             kind,
             request: Arc::new(account.charge(kind)),
             account: Arc::clone(account),

@@ -66,7 +66,7 @@ fn changing_and_exporting_calls_are_audited() {
             effect,
             streams,
             who,
-            places: _,
+            kind: _,
             longest,
             largest: _,
             audited,

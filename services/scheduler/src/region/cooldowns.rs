@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-use super::turns::{Place, Turns};
+use super::turns::{TurnPermit, Turns};
 use crate::ledger::commit::Stopped;
 
 /// A computation that takes longer is followed by a pause.
@@ -41,15 +41,15 @@ impl Cooldowns {
         callers.get(caller).copied()
     }
 
-    /// The caller's place among those that keep copies, when it comes and its pause is over.
-    pub(super) async fn place(&self, copies: &Turns, caller: &str) -> Result<Place, Stopped> {
+    /// The caller's permit to keep a copy, when it comes and the caller's pause is over.
+    pub(super) async fn permit(&self, copies: &Turns, caller: &str) -> Result<TurnPermit, Stopped> {
         loop {
-            let place = copies.take(caller).await?;
+            let permit = copies.take(caller).await?;
             let Some(until) = self.until(caller) else {
-                return Ok(place);
+                return Ok(permit);
             };
-            // Other callers may use the place during the pause.
-            drop(place);
+            // Other callers may use the permit during the pause.
+            drop(permit);
             sleep_until(until).await;
         }
     }
@@ -62,16 +62,16 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_pauses_keeps_no_place_of_others() {
+    async fn who_pauses_keeps_no_permit_of_others() {
         let (copies, cooldowns) = (Turns::new(1, 1), Cooldowns::default());
-        let place = cooldowns.place(&copies, "one").await.unwrap();
-        let mut next = Box::pin(cooldowns.place(&copies, "one"));
+        let permit = cooldowns.permit(&copies, "one").await.unwrap();
+        let mut next = Box::pin(cooldowns.permit(&copies, "one"));
         assert!((&mut next).now_or_never().is_none());
         cooldowns.record("one", LONG * 5);
-        drop(place);
+        drop(permit);
         assert!((&mut next).now_or_never().is_none());
         let begun = Instant::now();
-        drop(cooldowns.place(&copies, "two").await.unwrap());
+        drop(cooldowns.permit(&copies, "two").await.unwrap());
         assert_eq!(Instant::now(), begun);
         drop(next.await.unwrap());
         assert!(Instant::now() >= begun + LONG * 5);

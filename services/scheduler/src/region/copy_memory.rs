@@ -7,7 +7,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Inner, Region, shared::SharedSite, turns::Place};
+use super::{Inner, Region, shared::SharedSite, turns::TurnPermit};
 use crate::{error::Error, ledger::commit::Stopped};
 
 /// The parts of the memory that is there for copies.
@@ -19,9 +19,9 @@ pub(super) struct CopyMemory(Arc<Semaphore>);
 
 /// The right to keep a copy of a site, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct CopyPlace {
+pub(crate) struct CopyPermit {
     _memory: OwnedSemaphorePermit,
-    place: Place,
+    turn: TurnPermit,
 }
 
 impl Default for CopyMemory {
@@ -48,20 +48,20 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::Stopped`] when the process ends.
-    pub(crate) async fn copy(&self, caller: &str, site: &SharedSite) -> Result<CopyPlace, Error> {
+    pub(crate) async fn copy(&self, caller: &str, site: &SharedSite) -> Result<CopyPermit, Error> {
         let Inner {
             copies,
             cooldowns,
             copy_memory,
             ..
         } = &*self.inner;
-        let place = cooldowns.place(copies, caller).await?;
+        let turn = cooldowns.permit(copies, caller).await?;
         let memory = copy_memory
             .take(site.copy_bytes(), self.limits().inventory)
             .await?;
-        Ok(CopyPlace {
+        Ok(CopyPermit {
             _memory: memory,
-            place,
+            turn,
         })
     }
 
@@ -72,14 +72,14 @@ impl Region {
     /// [`Error::Stopped`] when the process ends.
     pub(crate) async fn compute_copy<T: Send + 'static>(
         &self,
-        copy: CopyPlace,
+        copy: CopyPermit,
         slice: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<(T, CopyPlace), Error> {
-        let (caller, cooldowns) = (copy.place.caller().to_owned(), self.inner.cooldowns.clone());
+    ) -> Result<(T, CopyPermit), Error> {
+        let (caller, cooldowns) = (copy.turn.caller().to_owned(), self.inner.cooldowns.clone());
         let slice = move || {
             let begun = Instant::now();
             let computed = slice();
-            cooldowns.record(copy.place.caller(), begun.elapsed());
+            cooldowns.record(copy.turn.caller(), begun.elapsed());
             (computed, copy)
         };
         self.compute(&caller, slice).await

@@ -70,7 +70,7 @@ struct Inner {
     limits: RwLock<Limits>,
     committer: Committer,
     turns: Turns,
-    /// Places of callers that keep a copy of a site for their question.
+    /// Permits of callers that keep a copy of a site for their question.
     copies: Turns,
     /// Pauses of callers after long computations with a copy.
     cooldowns: Cooldowns,

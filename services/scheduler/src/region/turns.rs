@@ -2,7 +2,7 @@
 //! have one; a slice of each at a time; and one caller after the other, however many questions each of them has.
 //!
 //! A question whose caller has left, or whose deadline has passed, has no further slice. One that needs a copy of a site for several
-//! slices waits for a place among those that have one, in the same order: copies of all sites together are few.
+//! slices waits for a permit to have one, in the same order: copies of all sites together are few.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -38,20 +38,20 @@ struct State {
     /// By caller, how many it uses.
     used: HashMap<String, usize>,
     /// By caller, in the order in which they came.
-    waiting: HashMap<String, VecDeque<oneshot::Sender<Place>>>,
+    waiting: HashMap<String, VecDeque<oneshot::Sender<TurnPermit>>>,
     /// Callers who wait, each once: the next one first.
     order: VecDeque<String>,
 }
 
 /// The right to compute, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct TurnPermit {
     turns: Turns,
     caller: String,
 }
 
-impl Place {
-    /// The caller that has the place.
+impl TurnPermit {
+    /// The caller that has the permit.
     pub(super) fn caller(&self) -> &str {
         &self.caller
     }
@@ -83,12 +83,12 @@ impl Turns {
     }
 
     /// The caller's turn, when it comes.
-    pub(super) async fn take(&self, caller: &str) -> Result<Place, Stopped> {
+    pub(super) async fn take(&self, caller: &str) -> Result<TurnPermit, Stopped> {
         let turn = {
             let mut state = self.lock();
             if state.free > 0 && state.has_share(caller) {
                 state.begin(caller);
-                return Ok(Place {
+                return Ok(TurnPermit {
                     turns: self.clone(),
                     caller: caller.to_owned(),
                 });
@@ -134,7 +134,7 @@ impl State {
     }
 
     /// Begins for the next caller in order that still waits. A caller that uses all it may is passed over.
-    fn next(&mut self) -> Option<(String, oneshot::Sender<Place>)> {
+    fn next(&mut self) -> Option<(String, oneshot::Sender<TurnPermit>)> {
         for _ in 0..self.order.len() {
             let caller = self.order.pop_front()?;
             let has_share = self.has_share(&caller);
@@ -157,7 +157,7 @@ impl State {
     }
 }
 
-impl Drop for Place {
+impl Drop for TurnPermit {
     fn drop(&mut self) {
         let next = {
             let mut state = self.turns.lock();
@@ -167,7 +167,7 @@ impl Drop for Place {
         if let Some((caller, next)) = next {
             let turns = self.turns.clone();
             // Whoever has left in the meantime drops its turn, which is then the next one's.
-            drop(next.send(Place { turns, caller }));
+            drop(next.send(TurnPermit { turns, caller }));
         }
     }
 }

@@ -15,13 +15,13 @@ use crate::record::Record;
 pub(super) struct RefusedClusters {
     /// Incremented by every change that may let a refused cluster get hosts.
     change: u64,
-    waiting: BTreeSet<Place>,
+    waiting: BTreeSet<QueuePosition>,
     decided: BTreeMap<ClusterName, Decided>,
 }
 
-/// A cluster's place: those whose creation is not known come last, as in the order of retries.
+/// A cluster's position: those whose creation is not known come last, as in the order of retries.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct QueuePosition {
     undated: bool,
     created: Option<SystemTime>,
     cluster: ClusterName,
@@ -35,7 +35,7 @@ struct Decided {
     recorded: bool,
 }
 
-impl Place {
+impl QueuePosition {
     fn new(record: &Record) -> Self {
         Self {
             undated: record.created.is_none(),
@@ -51,7 +51,7 @@ impl RefusedClusters {
         Self {
             waiting: records
                 .filter(|record| is_refused(record))
-                .map(Place::new)
+                .map(QueuePosition::new)
                 .collect(),
             ..Self::default()
         }
@@ -65,13 +65,13 @@ impl RefusedClusters {
     /// Takes in that a record is in the place of the one before it.
     pub(super) fn replace(&mut self, before: Option<&Record>, after: Option<&Record>) {
         if let Some(before) = before {
-            self.waiting.remove(&Place::new(before));
+            self.waiting.remove(&QueuePosition::new(before));
             self.decided.remove(&before.cluster);
         }
         if let Some(after) = after
             && is_refused(after)
         {
-            self.waiting.insert(Place::new(after));
+            self.waiting.insert(QueuePosition::new(after));
         }
         if before.is_some_and(|before| gives_up(before, after)) {
             self.change();
@@ -113,8 +113,8 @@ impl RefusedClusters {
 
     /// Clusters that were made before this one, are refused, and may get something now.
     pub(super) fn older(&self, record: &Record) -> impl Iterator<Item = &ClusterName> {
-        let older = self.waiting.range(..Place::new(record));
-        let clusters = older.map(|place| &place.cluster);
+        let older = self.waiting.range(..QueuePosition::new(record));
+        let clusters = older.map(|position| &position.cluster);
         clusters.filter(|cluster| !self.is_known(cluster))
     }
 }

@@ -9,14 +9,14 @@ use crate::ledger::etcd::EtcdArgs;
 #[derive(Clone, Debug, clap::Args)]
 pub struct LedgerArgs {
     #[command(flatten)]
-    place: Place,
+    location: Location,
     #[command(flatten)]
     etcd: EtcdArgs,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-struct Place {
+struct Location {
     /// File of the ledger, for a single scheduler; it is created if it does not exist
     #[arg(long, env = "SIP_LEDGER", value_name = "FILE")]
     ledger: Option<PathBuf>,
@@ -29,23 +29,23 @@ impl LedgerArgs {
     /// The backend, for a process that others find at `address`.
     #[must_use]
     pub fn backend(&self, address: String) -> Arc<dyn Backend> {
-        let Self { place, etcd } = self;
-        match &place.ledger {
+        let Self { location, etcd } = self;
+        match &location.ledger {
             Some(path) => Arc::new(File::new(path.clone())),
-            None => Arc::new(Elected::new(place.ledger_etcd.clone(), etcd.clone(), address)),
+            None => Arc::new(Elected::new(location.ledger_etcd.clone(), etcd.clone(), address)),
         }
     }
 }
 
 impl fmt::Display for LedgerArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place.ledger {
+        match &self.location.ledger {
             Some(path) => write!(f, "{}", path.display()),
             None => write!(
                 f,
                 "{} in {}",
                 self.etcd.etcd_prefix,
-                self.place.ledger_etcd.join(",")
+                self.location.ledger_etcd.join(",")
             ),
         }
     }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::ledger::{
     self,
-    etcd::{Etcd, EtcdArgs, Pace, Place, Right, send},
+    etcd::{Etcd, EtcdArgs, Location, Pace, Right, send},
 };
 
 /// Pause before etcd is asked again after a request has failed.
@@ -43,7 +43,7 @@ pub struct Elected {
 
 /// What the leader holds.
 struct Seat {
-    place: Place,
+    location: Location,
     lease: i64,
     /// What a leader does besides, until its seat is taken.
     _service: Option<Service>,
@@ -95,9 +95,9 @@ impl Elected {
     }
 
     /// Whose the leader's key is, and at which revision of etcd; `None` when it may be had.
-    async fn leader(&self, place: &Place) -> Result<Option<(String, i64)>, ledger::Error> {
+    async fn leader(&self, location: &Location) -> Result<Option<(String, i64)>, ledger::Error> {
         let get = || {
-            let (mut client, key) = (place.client(), place.leader());
+            let (mut client, key) = (location.client(), location.leader());
             async move { client.get(key, Some(GetOptions::new())).await }
         };
         let answer = send(self.time(), "ask etcd who leads", get).await?;
@@ -107,10 +107,10 @@ impl Elected {
     }
 
     /// Waits until the leader's key is gone, or it is time to look again.
-    async fn gone(&self, place: &Place, since: i64) -> Result<(), ledger::Error> {
-        let mut client = place.client();
+    async fn gone(&self, location: &Location, since: i64) -> Result<(), ledger::Error> {
+        let mut client = location.client();
         let options = WatchOptions::new().with_start_revision(since + 1);
-        let watch = client.watch(place.leader(), Some(options));
+        let watch = client.watch(location.leader(), Some(options));
         let mut events = timed(self.time(), "watch who leads", watch).await?;
         let gone = async {
             while let Some(answer) = events.message().await? {
@@ -128,29 +128,29 @@ impl Elected {
     }
 
     /// Tries to make the leader's key.
-    async fn stand(&self, place: &Place) -> Result<Option<Tenure>, ledger::Error> {
+    async fn stand(&self, location: &Location) -> Result<Option<Tenure>, ledger::Error> {
         let time = self.time();
         let begun = Instant::now();
         let seconds = i64::from(self.args.etcd_lease_seconds);
         // One that is granted twice ends by itself.
         let grant = || {
-            let mut client = place.client();
+            let mut client = location.client();
             async move { client.lease_grant(seconds, None).await }
         };
         let granted = send(time, "get a lease", grant).await?;
         let lease = granted.id();
         self.take_seat(Some(Seat {
-            place: place.clone(),
+            location: location.clone(),
             lease,
             _service: None,
         }));
         let mine = PutOptions::new().with_lease(lease);
         let transaction = Txn::new()
-            .when([Compare::create_revision(place.leader(), CompareOp::Equal, 0)])
-            .and_then([TxnOp::put(place.leader(), &*self.address, Some(mine))])
-            .or_else([TxnOp::get(place.leader(), None)]);
+            .when([Compare::create_revision(location.leader(), CompareOp::Equal, 0)])
+            .and_then([TxnOp::put(location.leader(), &*self.address, Some(mine))])
+            .or_else([TxnOp::get(location.leader(), None)]);
         let stand = || {
-            let (mut client, transaction) = (place.client(), transaction.clone());
+            let (mut client, transaction) = (location.client(), transaction.clone());
             async move { client.txn(transaction).await }
         };
         let answer = send(time, "stand for election", stand).await?;
@@ -160,19 +160,19 @@ impl Elected {
         };
         let right = Arc::new(Right::until(begun + held(time)));
         let lost = CancellationToken::new();
-        let renewal = Renewal::begin(place.clone(), lease, time, Arc::clone(&right), lost.clone())
+        let renewal = Renewal::begin(location.clone(), lease, time, Arc::clone(&right), lost.clone())
             .map_err(ledger::Error::storage("renew the lease"))?;
-        let (followed, lost_too) = (place.clone(), lost.clone().drop_guard());
+        let (followed, lost_too) = (location.clone(), lost.clone().drop_guard());
         let certificates = AbortOnDropHandle::new(tokio::spawn(async move {
             let _lost_too = lost_too;
             match followed.follow_certificates().await {}
         }));
-        let (compacted, pace) = (place.clone(), self.pace);
+        let (compacted, pace) = (location.clone(), self.pace);
         let compaction = AbortOnDropHandle::new(tokio::spawn(async move {
             match compacted.compact_history(pace).await {}
         }));
         self.take_seat(Some(Seat {
-            place: place.clone(),
+            location: location.clone(),
             lease,
             _service: Some(Service {
                 _renewal: renewal,
@@ -180,7 +180,7 @@ impl Elected {
                 _compaction: compaction,
             }),
         }));
-        let ledger = Etcd::open(place.clone(), elected, Arc::clone(&right)).await?;
+        let ledger = Etcd::open(location.clone(), elected, Arc::clone(&right)).await?;
         tracing::info!(address = self.address, lease, elected, "elected");
         Ok(Some(Tenure {
             ledger: Arc::new(ledger),
@@ -189,15 +189,15 @@ impl Elected {
         }))
     }
 
-    async fn campaign(&self, place: &Place, waiting: &Waiting<'_>) -> Result<Tenure, ledger::Error> {
+    async fn campaign(&self, location: &Location, waiting: &Waiting<'_>) -> Result<Tenure, ledger::Error> {
         loop {
-            match self.leader(place).await? {
+            match self.leader(location).await? {
                 Some((leader, since)) => {
                     waiting(Some(&leader), "another scheduler was elected");
-                    self.gone(place, since).await?;
+                    self.gone(location, since).await?;
                 }
                 None => {
-                    if let Some(tenure) = Box::pin(self.stand(place)).await? {
+                    if let Some(tenure) = Box::pin(self.stand(location)).await? {
                         return Ok(tenure);
                     }
                 }
@@ -235,11 +235,11 @@ async fn timed<T>(
 #[tonic::async_trait]
 impl Backend for Elected {
     async fn begin(&self, waiting: &Waiting<'_>) -> Result<Tenure, Refused> {
-        let place = Place::new(&self.endpoints, &self.args).await?;
+        let location = Location::new(&self.endpoints, &self.args).await?;
         loop {
             let campaign = tokio::select! {
-                ended = self.campaign(&place, waiting) => ended,
-                never = place.follow_certificates() => match never {},
+                ended = self.campaign(&location, waiting) => ended,
+                never = location.follow_certificates() => match never {},
             };
             match campaign {
                 Ok(tenure) => return Ok(tenure),
@@ -249,7 +249,7 @@ impl Backend for Elected {
                 }
                 Err(error) => {
                     self.end().await;
-                    let error = place.unreachable().await.unwrap_or(error);
+                    let error = location.unreachable().await.unwrap_or(error);
                     waiting(None, &error.chain());
                     tracing::warn!(error = error.chain(), "not elected");
                     tokio::time::sleep(PAUSE).await;
@@ -260,7 +260,7 @@ impl Backend for Elected {
 
     async fn end(&self) {
         let Some(seat) = self.take_seat(None) else { return };
-        let mut client = seat.place.client();
+        let mut client = seat.location.client();
         let lease = seat.lease;
         // Renewing ends first.
         drop(seat);

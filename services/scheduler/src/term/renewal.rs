@@ -13,7 +13,7 @@ use std::{
 use tokio::runtime::Builder;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::ledger::etcd::{Place, Right, send};
+use crate::ledger::etcd::{Location, Right, send};
 
 /// How long the right to write lasts after a renewal was asked for, with a lease of this time.
 pub(super) fn held(time: Duration) -> Duration {
@@ -33,7 +33,7 @@ impl Renewal {
     /// # Errors
     /// When there can be no thread for it.
     pub(super) fn begin(
-        place: Place,
+        location: Location,
         lease: i64,
         time: Duration,
         right: Arc<Right>,
@@ -44,7 +44,7 @@ impl Renewal {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("lease".to_owned()).spawn(move || {
             let _lost = lost.drop_guard();
-            let renewing = stopped.run_until_cancelled(renew(&place, lease, time, &right));
+            let renewing = stopped.run_until_cancelled(renew(&location, lease, time, &right));
             if runtime.block_on(renewing).is_some() {
                 tracing::error!("the lease was not renewed in time");
             }
@@ -56,9 +56,9 @@ impl Renewal {
 }
 
 /// Renews the lease until the right has lapsed, which is before the lease can have ended.
-async fn renew(shared: &Place, lease: i64, time: Duration, right: &Right) {
-    let place = match shared.another().await {
-        Ok(place) => place,
+async fn renew(shared: &Location, lease: i64, time: Duration, right: &Right) {
+    let location = match shared.another().await {
+        Ok(location) => location,
         Err(error) => {
             tracing::error!(error = error.chain(), "the lease cannot be renewed");
             return;
@@ -69,7 +69,7 @@ async fn renew(shared: &Place, lease: i64, time: Duration, right: &Right) {
             tokio::time::sleep(time / 4).await;
             let begun = Instant::now();
             let renew = || {
-                let mut leases = place.client().lease_client();
+                let mut leases = location.client().lease_client();
                 async move { leases.keep_alive(lease).await }
             };
             match send(time / 4, "renew the lease", renew).await {
@@ -86,6 +86,6 @@ async fn renew(shared: &Place, lease: i64, time: Duration, right: &Right) {
     tokio::select! {
         () = renewing => {}
         () = lapsing => {}
-        never = place.follow_certificates() => match never {},
+        never = location.follow_certificates() => match never {},
     }
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Error;
-use super::document::{Document, Place};
+use super::document::{Document, Location};
 use super::object::{NO_UID, fields, metadata, name};
 
 const KIND: &str = "SIPCluster";
@@ -83,12 +83,12 @@ pub(crate) struct Claim {
     pub(crate) is_surplus: bool,
 }
 
-pub(super) fn read(mut document: Document, default: &Namespace) -> Result<(Place, Declared), Error> {
+pub(super) fn read(mut document: Document, default: &Namespace) -> Result<(Location, Declared), Error> {
     let metadata = metadata(&mut document, KIND, default)?;
     let name = name(&document, KIND, &metadata, |namespace, name| {
         ClusterName::new(namespace, name)
     })?;
-    let Document { place, mut object } = document;
+    let Document { location, mut object } = document;
     let status = object.remove("status").unwrap_or_default();
     let deleting = metadata.deletion_timestamp.is_some();
     let uid = metadata.uid.clone().filter(|uid| uid != NO_UID);
@@ -120,7 +120,7 @@ pub(super) fn read(mut document: Document, default: &Namespace) -> Result<(Place
             .and_then(|cluster| request(&name, &cluster)),
     };
     Ok((
-        place,
+        location,
         Declared {
             name,
             uid,

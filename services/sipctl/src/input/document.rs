@@ -13,15 +13,15 @@ const SHOWN: usize = 256;
 /// One object as it is written, and where.
 #[derive(Clone, Debug)]
 pub struct Document {
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) object: serde_json::Map<String, Value>,
 }
 
 /// Where a document is.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Place(String);
+pub struct Location(String);
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -92,12 +92,14 @@ fn options(text: &str) -> serde_saphyr::Options {
     }
 }
 
-fn unpack(place: String, value: Value, found: &mut Vec<Document>) -> Result<(), Error> {
+fn unpack(location: String, value: Value, found: &mut Vec<Document>) -> Result<(), Error> {
     let mut object = match value {
         Value::Null => return Ok(()),
         Value::Object(object) => object,
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            return Err(Error::NotAMapping { place: Place(place) });
+            return Err(Error::NotAMapping {
+                location: Location(location),
+            });
         }
     };
     let element = object
@@ -108,7 +110,7 @@ fn unpack(place: String, value: Value, found: &mut Vec<Document>) -> Result<(), 
     let (Some(element), Some(Value::Array(items))) = (element, object.get_mut("items").map(Value::take))
     else {
         found.push(Document {
-            place: Place(place),
+            location: Location(location),
             object,
         });
         return Ok(());
@@ -120,7 +122,7 @@ fn unpack(place: String, value: Value, found: &mut Vec<Document>) -> Result<(), 
             item.entry("kind").or_insert_with(|| element.clone().into());
             item.entry("apiVersion").or_insert(api_version);
         }
-        unpack(format!("{place}, item {}", index + 1), item, found)?;
+        unpack(format!("{location}, item {}", index + 1), item, found)?;
     }
     Ok(())
 }
@@ -138,7 +140,7 @@ mod tests {
                     .get("kind")
                     .and_then(Value::as_str)
                     .unwrap_or("nothing"),
-                document.place
+                document.location
             )
         };
         documents("f", text).unwrap().iter().map(of).collect()

@@ -2,7 +2,7 @@
 
 use placement::{ClusterName, NameError};
 
-use super::document::Place;
+use super::document::Location;
 
 /// An input that cannot be read. Nothing is decided then.
 #[derive(Debug, thiserror::Error)]
@@ -26,16 +26,16 @@ pub enum Error {
         source: Box<serde_saphyr::Error>,
     },
     /// A document is a text, a number or a list.
-    #[error("{place} must be a mapping, an object of Kubernetes")]
+    #[error("{location} must be a mapping, an object of Kubernetes")]
     NotAMapping {
         /// The document.
-        place: Place,
+        location: Location,
     },
     /// A field has another type than in the schema.
-    #[error("{place}: {kind} {path}: {rule}")]
+    #[error("{location}: {kind} {path}: {rule}")]
     Field {
         /// The document.
-        place: Place,
+        location: Location,
         /// Kind of the object, and its name as far as it is known.
         kind: String,
         /// Path of the field.
@@ -44,10 +44,10 @@ pub enum Error {
         rule: String,
     },
     /// Name or namespace break the rules of Kubernetes.
-    #[error("{place}: {kind} metadata")]
+    #[error("{location}: {kind} metadata")]
     Name {
         /// The document.
-        place: Place,
+        location: Location,
         /// Kind of the object.
         kind: &'static str,
         /// The rule.
@@ -62,9 +62,9 @@ pub enum Error {
         /// `namespace/name`.
         name: String,
         /// One document.
-        first: Place,
+        first: Location,
         /// The other.
-        second: Place,
+        second: Location,
     },
     /// The cluster that was asked for is not in the input.
     #[error("SIPCluster {0} is not in the input")]

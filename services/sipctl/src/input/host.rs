@@ -10,7 +10,7 @@ use placement::{
 use serde_json::Value;
 
 use super::Error;
-use super::document::{Document, Place};
+use super::document::{Document, Location};
 use super::object::{NO_UID, fields, metadata, name};
 use crate::line::one_line;
 
@@ -19,7 +19,7 @@ const KIND: &str = "BareMetalHost";
 /// A host whose addresses are not known yet.
 #[derive(Debug)]
 pub(super) struct Read {
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) name: HostName,
     /// The Secrets that hold its networkData.
     pub(super) secrets: NetworkSecrets,
@@ -47,9 +47,9 @@ pub(super) fn read(mut document: Document, default: &Namespace) -> Result<Read, 
     let name = name(&document, KIND, &metadata, |namespace, name| {
         HostName::new(namespace, name)
     })?;
-    let Document { place, mut object } = document;
+    let Document { location, mut object } = document;
     let wrong = |path: String, rule: String| Error::Field {
-        place: place.clone(),
+        location: location.clone(),
         kind: format!("{KIND} {name}"),
         path,
         rule,
@@ -67,7 +67,7 @@ pub(super) fn read(mut document: Document, default: &Namespace) -> Result<Read, 
         })?;
     object.metadata = metadata;
     Ok(Read {
-        place,
+        location,
         secrets: NetworkSecrets::named_by(&object),
         name,
         object,
@@ -79,7 +79,7 @@ impl Read {
     /// Adds what is known of its addresses. `networks` are the Secrets that were found.
     pub(super) fn observe(self, networks: &BTreeMap<SecretName, NetworkData>) -> Result<Observed, Error> {
         let Self {
-            place,
+            location,
             name,
             secrets,
             object,
@@ -96,7 +96,7 @@ impl Read {
             .reduce(|data, fallback| data.with_fallback(&fallback))
             .or_else(|| secrets.named().map(NetworkData::missing));
         let wrong = |path: &str, rule: String| Error::Field {
-            place: place.clone(),
+            location: location.clone(),
             kind: format!("{KIND} {name}"),
             path: path.to_owned(),
             rule,

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use placement::{ClusterName, HostName, Namespace, Policy};
 use serde_json::Value;
 
-pub use document::{Document, Place, documents};
+pub use document::{Document, Location, documents};
 pub use error::Error;
 
 pub(crate) use cluster::{Claim, Declared};
@@ -71,12 +71,18 @@ impl Input {
             match Kind::detect(&document) {
                 Some(Kind::Host) => {
                     let host = host::read(document, namespace)?;
-                    let place = host.place.clone();
-                    unique("BareMetalHost", &mut hosts, host.name.clone(), place, host)?;
+                    let location = host.location.clone();
+                    unique("BareMetalHost", &mut hosts, host.name.clone(), location, host)?;
                 }
                 Some(Kind::Cluster) => {
-                    let (place, cluster) = cluster::read(document, namespace)?;
-                    unique("SIPCluster", &mut clusters, cluster.name.clone(), place, cluster)?;
+                    let (location, cluster) = cluster::read(document, namespace)?;
+                    unique(
+                        "SIPCluster",
+                        &mut clusters,
+                        cluster.name.clone(),
+                        location,
+                        cluster,
+                    )?;
                 }
                 Some(Kind::Secret) => secrets.push(document),
                 None => skipped.add(&document, ""),
@@ -92,13 +98,13 @@ impl Input {
                 skipped.add(&document, " that no networkData names");
                 continue;
             };
-            let place = document.place.clone();
+            let location = document.location.clone();
             let data = secret::network_data(&document, &name)?;
-            unique("Secret", &mut networks, name, place, data)?;
+            unique("Secret", &mut networks, name, location, data)?;
         }
         let networks = values(networks);
         let observe =
-            |(name, (_, host)): (HostName, (Place, host::Read))| Ok((name, host.observe(&networks)?));
+            |(name, (_, host)): (HostName, (Location, host::Read))| Ok((name, host.observe(&networks)?));
         Ok(Self {
             hosts: hosts.into_iter().map(observe).collect::<Result<_, Error>>()?,
             clusters: values(clusters),
@@ -121,7 +127,7 @@ impl Input {
     }
 }
 
-fn values<K: Ord, V>(found: BTreeMap<K, (Place, V)>) -> BTreeMap<K, V> {
+fn values<K: Ord, V>(found: BTreeMap<K, (Location, V)>) -> BTreeMap<K, V> {
     found
         .into_iter()
         .map(|(name, (_, value))| (name, value))
@@ -130,9 +136,9 @@ fn values<K: Ord, V>(found: BTreeMap<K, (Place, V)>) -> BTreeMap<K, V> {
 
 fn unique<K: Ord + std::fmt::Display, V>(
     kind: &'static str,
-    found: &mut BTreeMap<K, (Place, V)>,
+    found: &mut BTreeMap<K, (Location, V)>,
     name: K,
-    second: Place,
+    second: Location,
     value: V,
 ) -> Result<(), Error> {
     if let Some((first, _)) = found.get(&name) {
@@ -165,8 +171,8 @@ impl Skipped {
             .and_then(|metadata| metadata.get("name"))
             .and_then(Value::as_str);
         let name = match named {
-            Some(name) => format!("{} in {}", one_line(name, 63), document.place),
-            None => document.place.to_string(),
+            Some(name) => format!("{} in {}", one_line(name, 63), document.location),
+            None => document.location.to_string(),
         };
         self.0.entry(what + why).or_default().insert(name);
     }

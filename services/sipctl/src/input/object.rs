@@ -21,7 +21,7 @@ pub(super) fn metadata(
     kind: &'static str,
     default: &Namespace,
 ) -> Result<ObjectMeta, Error> {
-    let place = document.place.clone();
+    let location = document.location.clone();
     let value = document.object.get("metadata").cloned().unwrap_or_default();
     let value = if value.is_null() {
         Value::Object(serde_json::Map::default())
@@ -29,7 +29,7 @@ pub(super) fn metadata(
         value
     };
     let mut metadata: ObjectMeta = fields(value).map_err(|(path, rule)| Error::Field {
-        place: place.clone(),
+        location: location.clone(),
         kind: kind.to_owned(),
         path: format!("metadata.{path}"),
         rule,
@@ -37,7 +37,7 @@ pub(super) fn metadata(
     let absent = |text: &Option<String>| text.as_ref().is_none_or(String::is_empty);
     if absent(&metadata.name) {
         return Err(Error::Field {
-            place,
+            location,
             kind: kind.to_owned(),
             path: "metadata.name".to_owned(),
             rule: "must be set".to_owned(),
@@ -61,7 +61,7 @@ pub(super) fn name<T>(
 ) -> Result<T, Error> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     parse(&text(&metadata.namespace), &text(&metadata.name)).map_err(|source| Error::Name {
-        place: document.place.clone(),
+        location: document.location.clone(),
         kind,
         source: Box::new(NameError {
             value: one_line(&source.value, SHOWN),

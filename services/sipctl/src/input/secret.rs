@@ -30,7 +30,7 @@ pub(super) fn name(document: &Document, default: &Namespace) -> Option<SecretNam
 pub(super) fn network_data(document: &Document, name: &SecretName) -> Result<NetworkData, Error> {
     let section = |field: &'static str| document.object.get(field).cloned().unwrap_or_default();
     let wrong = |path: &str| Error::Field {
-        place: document.place.clone(),
+        location: document.location.clone(),
         kind: format!("Secret {name}"),
         path: path.to_owned(),
         rule: "is not of the form that Secrets have".to_owned(),

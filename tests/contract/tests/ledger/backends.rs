@@ -11,7 +11,7 @@ use redb::{StorageBackend, backends::InMemoryBackend};
 use sandbox::{etcd::Etcd as Members, process::Group};
 use scheduler::ledger::{
     Ledger, Retention,
-    etcd::{Etcd, EtcdArgs, Place, Right},
+    etcd::{Etcd, EtcdArgs, Location, Right},
     redb::Redb,
 };
 use tempfile::TempDir;
@@ -137,26 +137,28 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn place(&self, prefix: &str) -> Place {
+    pub(crate) fn location(&self, prefix: &str) -> Location {
         let args = arguments(prefix);
-        self.runtime.block_on(Place::new(&self.endpoints, &args)).unwrap()
+        self.runtime
+            .block_on(Location::new(&self.endpoints, &args))
+            .unwrap()
     }
 
     /// Whoever leads is deposed, as a lease's end does, and another process is elected.
-    pub(crate) fn elect(&self, place: &Place, address: &str) -> i64 {
+    pub(crate) fn elect(&self, location: &Location, address: &str) -> i64 {
         self.runtime.block_on(async {
-            let mut client: Client = place.client();
-            client.delete(place.leader(), None).await.unwrap();
-            let made = client.put(place.leader(), address, None).await.unwrap();
+            let mut client: Client = location.client();
+            client.delete(location.leader(), None).await.unwrap();
+            let made = client.put(location.leader(), address, None).await.unwrap();
             made.header().unwrap().revision()
         })
     }
 
     /// The ledger of a process that was elected then, as long as etcd lets it write.
-    pub(crate) fn open(&self, place: &Place, elected: i64) -> Result<Etcd, scheduler::ledger::Error> {
+    pub(crate) fn open(&self, location: &Location, elected: i64) -> Result<Etcd, scheduler::ledger::Error> {
         let right = Right::until(Instant::now() + Duration::from_secs(20));
         self.runtime
-            .block_on(Etcd::open(place.clone(), elected, Arc::new(right)))
+            .block_on(Etcd::open(location.clone(), elected, Arc::new(right)))
     }
 }
 
@@ -175,22 +177,22 @@ pub(crate) fn arguments(prefix: &str) -> EtcdArgs {
 /// One prefix of a cluster.
 pub(crate) struct EtcdBed<'a> {
     cluster: &'a Cluster,
-    place: Place,
+    location: Location,
 }
 
 impl<'a> EtcdBed<'a> {
     pub(crate) fn new(cluster: &'a Cluster, name: &str) -> Self {
         Self {
             cluster,
-            place: cluster.place(&format!("/contract/{name}")),
+            location: cluster.location(&format!("/contract/{name}")),
         }
     }
 }
 
 impl Bed for EtcdBed<'_> {
     fn open_with(&self, retention: Retention, uptime: Uptime) -> Arc<dyn Ledger> {
-        let elected = self.cluster.elect(&self.place, "here");
-        let ledger = self.cluster.open(&self.place, elected).unwrap();
+        let elected = self.cluster.elect(&self.location, "here");
+        let ledger = self.cluster.open(&self.location, elected).unwrap();
         Arc::new(ledger.retaining(retention).clocked(move || uptime.get()))
     }
 }

@@ -6,7 +6,7 @@ use etcd_client::GetOptions;
 use scheduler::{
     ledger::{
         Ledger,
-        etcd::{Pace, Place},
+        etcd::{Location, Pace},
     },
     term::{Backend as _, Elected},
 };
@@ -27,9 +27,9 @@ fn quick() -> Pace {
 }
 
 /// etcd's answer to a reader of an earlier revision.
-async fn read_at(place: &Place, revision: i64) -> Result<(), String> {
+async fn read_at(location: &Location, revision: i64) -> Result<(), String> {
     let options = GetOptions::new().with_revision(revision);
-    let answer = place.client().get(place.leader(), Some(options)).await;
+    let answer = location.client().get(location.leader(), Some(options)).await;
     answer.map(drop).map_err(|error| error.to_string())
 }
 
@@ -42,14 +42,14 @@ fn write(ledger: &dyn Ledger, model: &mut Model, number: usize) {
 /// Writes until etcd does not have a revision any more.
 fn write_until_compacted(
     cluster: &Cluster,
-    place: &Place,
+    location: &Location,
     revision: i64,
     ledger: &dyn Ledger,
     model: &mut Model,
 ) {
     let deadline = Instant::now() + Duration::from_secs(20);
     let refused = loop {
-        if let Err(refused) = cluster.runtime.block_on(read_at(place, revision)) {
+        if let Err(refused) = cluster.runtime.block_on(read_at(location, revision)) {
             break refused;
         }
         assert!(Instant::now() < deadline, "nothing was compacted");
@@ -61,7 +61,7 @@ fn write_until_compacted(
 #[test]
 fn an_elected_scheduler_compacts_its_etcd() {
     let cluster = Cluster::start(1);
-    let place = cluster.place("/elected");
+    let location = cluster.location("/elected");
     let candidate = Elected::new(
         cluster.endpoints.clone(),
         arguments("/elected"),
@@ -70,12 +70,12 @@ fn an_elected_scheduler_compacts_its_etcd() {
     let candidate = candidate.compacting(quick());
     let tenure = cluster.runtime.block_on(candidate.begin(&|_, _| {})).unwrap();
     let leader = cluster.runtime.block_on(async {
-        let found = place.client().get(place.leader(), None).await.unwrap();
+        let found = location.client().get(location.leader(), None).await.unwrap();
         found.kvs()[0].mod_revision()
     });
 
     let mut model = Model::new();
-    write_until_compacted(&cluster, &place, leader, &*tenure.ledger, &mut model);
+    write_until_compacted(&cluster, &location, leader, &*tenure.ledger, &mut model);
 
     assert_eq!(tenure.ledger.load().unwrap(), model.contents());
     drop(tenure);
@@ -85,20 +85,20 @@ fn an_elected_scheduler_compacts_its_etcd() {
 #[test]
 fn compaction_drops_old_revisions_and_no_record() {
     let cluster = Cluster::start(1);
-    let place = cluster.place("/compaction");
-    let elected = cluster.elect(&place, "one:1");
-    let ledger = cluster.open(&place, elected).unwrap();
+    let location = cluster.location("/compaction");
+    let elected = cluster.elect(&location, "one:1");
+    let ledger = cluster.open(&location, elected).unwrap();
     let mut model = Model::new();
     for number in 1..200 {
         write(&ledger, &mut model, number);
     }
-    cluster.runtime.block_on(read_at(&place, elected)).unwrap();
+    cluster.runtime.block_on(read_at(&location, elected)).unwrap();
 
-    let compacting = place.clone();
+    let compacting = location.clone();
     let task = cluster
         .runtime
         .spawn(async move { match compacting.compact_history(quick()).await {} });
-    write_until_compacted(&cluster, &place, elected, &ledger, &mut model);
+    write_until_compacted(&cluster, &location, elected, &ledger, &mut model);
 
     for number in 1..50 {
         write(&ledger, &mut model, number);
@@ -107,7 +107,9 @@ fn compaction_drops_old_revisions_and_no_record() {
     assert!(!task.is_finished());
     task.abort();
     drop(ledger);
-    let again = cluster.open(&place, cluster.elect(&place, "two:1")).unwrap();
+    let again = cluster
+        .open(&location, cluster.elect(&location, "two:1"))
+        .unwrap();
     assert_eq!(again.load().unwrap(), model.contents());
 }
 
@@ -115,14 +117,14 @@ fn compaction_drops_old_revisions_and_no_record() {
 fn an_export_ends_whatever_is_written_beside_it() {
     const BYTES: u64 = 256 << 10;
     let cluster = Cluster::start(1);
-    let place = cluster.place("/export");
-    let elected = cluster.elect(&place, "one:1");
-    let ledger = cluster.open(&place, elected).unwrap();
+    let location = cluster.location("/export");
+    let elected = cluster.elect(&location, "one:1");
+    let ledger = cluster.open(&location, elected).unwrap();
     let pace = Pace {
         bytes: BYTES,
         ..quick()
     };
-    let compacting = place.clone();
+    let compacting = location.clone();
     let task = cluster
         .runtime
         .spawn(async move { match compacting.compact_history(pace).await {} });
@@ -134,7 +136,7 @@ fn an_export_ends_whatever_is_written_beside_it() {
             entries += 1;
             if entries == 1 {
                 // Its first page is read; compaction goes on up to that.
-                write_until_compacted(&cluster, &place, elected, &ledger, &mut model);
+                write_until_compacted(&cluster, &location, elected, &ledger, &mut model);
                 for _ in 0..100 {
                     write(&ledger, &mut model, 100);
                 }
@@ -153,10 +155,10 @@ fn one_clusters_edits_do_not_fill_etcd() {
     const EDITS: usize = 500;
     const QUOTA: usize = 192 << 20;
     let cluster = Cluster::with_flags(&[("--quota-backend-bytes", &QUOTA.to_string())]);
-    let place = cluster.place("/full");
-    let elected = cluster.elect(&place, "one:1");
-    let ledger = cluster.open(&place, elected).unwrap();
-    let compacting = place.clone();
+    let location = cluster.location("/full");
+    let elected = cluster.elect(&location, "one:1");
+    let ledger = cluster.open(&location, elected).unwrap();
+    let compacting = location.clone();
     let task = cluster
         .runtime
         .spawn(async move { match compacting.compact_history(Pace::default()).await {} });
@@ -169,7 +171,7 @@ fn one_clusters_edits_do_not_fill_etcd() {
     }
     let (status, stored) = cluster.runtime.block_on(async {
         let options = GetOptions::new().with_prefix();
-        let mut client = place.client();
+        let mut client = location.client();
         let records = client.get("/full/records/", Some(options)).await.unwrap();
         (
             client.status().await.unwrap(),
@@ -188,21 +190,21 @@ fn one_clusters_edits_do_not_fill_etcd() {
 #[test]
 fn what_an_operator_has_compacted_is_no_error() {
     let cluster = Cluster::start(1);
-    let place = cluster.place("/compacted");
-    let earlier = cluster.elect(&place, "one:1");
-    let elected = cluster.elect(&place, "one:1");
+    let location = cluster.location("/compacted");
+    let earlier = cluster.elect(&location, "one:1");
+    let elected = cluster.elect(&location, "one:1");
     cluster
         .runtime
-        .block_on(async { place.client().compact(elected, None).await })
+        .block_on(async { location.client().compact(elected, None).await })
         .unwrap();
 
     for upto in [earlier, elected] {
-        cluster.runtime.block_on(place.compact(upto)).unwrap();
+        cluster.runtime.block_on(location.compact(upto)).unwrap();
     }
 
     // A revision that does not exist yet is one.
     cluster
         .runtime
-        .block_on(place.compact(elected + 1_000))
+        .block_on(location.compact(elected + 1_000))
         .unwrap_err();
 }

@@ -180,9 +180,9 @@ fn whatever_breaks_an_invariant_is_found() {
 #[test]
 fn an_import_into_etcd_that_was_not_finished_cannot_be_opened() {
     let cluster = Cluster::start(1);
-    let place = cluster.place("/unfinished");
-    let elected = cluster.elect(&place, "here");
-    let ledger = cluster.open(&place, elected).unwrap();
+    let location = cluster.location("/unfinished");
+    let elected = cluster.elect(&location, "here");
+    let ledger = cluster.open(&location, elected).unwrap();
     let entries = read(&file()).unwrap();
     let broken = entries
         .into_iter()
@@ -193,7 +193,7 @@ fn an_import_into_etcd_that_was_not_finished_cannot_be_opened() {
     ledger.import(&mut broken.into_iter()).unwrap_err();
 
     drop(ledger);
-    let error = cluster.open(&place, elected).unwrap_err();
+    let error = cluster.open(&location, elected).unwrap_err();
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     assert!(error.to_string().contains("import again"), "{error}");
 }

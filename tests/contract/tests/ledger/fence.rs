@@ -10,14 +10,18 @@ use crate::{
 #[test]
 fn a_deposed_leader_cannot_write() {
     let cluster = Cluster::start(1);
-    let place = cluster.place("/fence");
-    let old = cluster.open(&place, cluster.elect(&place, "old:1")).unwrap();
+    let location = cluster.location("/fence");
+    let old = cluster
+        .open(&location, cluster.elect(&location, "old:1"))
+        .unwrap();
     let mut model = Model::new();
     let first = put(&model, "one", Some(3));
     old.commit(std::slice::from_ref(&first)).unwrap();
     model.take(&first);
 
-    let new = cluster.open(&place, cluster.elect(&place, "new:1")).unwrap();
+    let new = cluster
+        .open(&location, cluster.elect(&location, "new:1"))
+        .unwrap();
     let late = old.commit(&[put(&model, "one", Some(9))]).unwrap_err();
 
     assert!(matches!(&late, Error::Fenced { by } if by == "new:1"), "{late}");
@@ -32,11 +36,11 @@ fn a_deposed_leader_cannot_write() {
 #[test]
 fn a_writer_overtaken_by_another_key_cannot_write() {
     let cluster = Cluster::start(1);
-    let place = cluster.place("/overtaken");
-    let elected = cluster.elect(&place, "one:1");
+    let location = cluster.location("/overtaken");
+    let elected = cluster.elect(&location, "one:1");
     let (first, second) = (
-        cluster.open(&place, elected).unwrap(),
-        cluster.open(&place, elected).unwrap(),
+        cluster.open(&location, elected).unwrap(),
+        cluster.open(&location, elected).unwrap(),
     );
     let model = Model::new();
 
@@ -49,10 +53,10 @@ fn a_writer_overtaken_by_another_key_cannot_write() {
 #[test]
 fn a_process_that_was_not_elected_cannot_even_make_the_ledger() {
     let cluster = Cluster::start(1);
-    let place = cluster.place("/unelected");
-    let elected = cluster.elect(&place, "one:1");
+    let location = cluster.location("/unelected");
+    let elected = cluster.elect(&location, "one:1");
 
-    let error = cluster.open(&place, elected - 1).unwrap_err();
+    let error = cluster.open(&location, elected - 1).unwrap_err();
 
     assert!(matches!(error, Error::Fenced { by: _ }), "{error}");
 }

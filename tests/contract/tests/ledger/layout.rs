@@ -6,7 +6,7 @@ use etcd_client::{DeleteOptions, GetOptions, KeyValue};
 use prost::Message as _;
 use proto::{ledger::v1 as disk, placement::v1 as api};
 use redb::{Database, ReadableDatabase as _, TableDefinition};
-use scheduler::ledger::{Commit, Error, Ledger as _, Retention, etcd::Place, redb::Redb};
+use scheduler::ledger::{Commit, Error, Ledger as _, Retention, etcd::Location, redb::Redb};
 
 use crate::{
     backends::Cluster,
@@ -192,13 +192,13 @@ fn a_file_of_a_later_version_is_refused_with_a_sentence() {
 #[test]
 fn keys_of_a_later_version_in_etcd_are_refused_with_a_sentence() {
     let cluster = Cluster::start(1);
-    let place = cluster.place("/later");
-    let elected = cluster.elect(&place, "one:1");
-    drop(cluster.open(&place, elected).unwrap());
-    let write = async { place.client().put("/later/schema", "7", None).await };
+    let location = cluster.location("/later");
+    let elected = cluster.elect(&location, "one:1");
+    drop(cluster.open(&location, elected).unwrap());
+    let write = async { location.client().put("/later/schema", "7", None).await };
     cluster.runtime.block_on(write).unwrap();
 
-    let error = cluster.open(&place, elected).unwrap_err();
+    let error = cluster.open(&location, elected).unwrap_err();
 
     assert!(
         matches!(
@@ -213,11 +213,11 @@ fn keys_of_a_later_version_in_etcd_are_refused_with_a_sentence() {
 }
 
 /// All keys below a prefix but the leader's.
-fn raw(cluster: &Cluster, place: &Place, prefix: &str) -> BTreeMap<String, Vec<u8>> {
+fn raw(cluster: &Cluster, location: &Location, prefix: &str) -> BTreeMap<String, Vec<u8>> {
     let all = GetOptions::new().with_prefix();
     let found = cluster
         .runtime
-        .block_on(async { place.client().get(prefix, Some(all)).await });
+        .block_on(async { location.client().get(prefix, Some(all)).await });
     let key = |entry: &KeyValue| entry.key_str().unwrap().strip_prefix(prefix).unwrap().to_owned();
     let mut keys: BTreeMap<_, _> = found
         .unwrap()
@@ -238,9 +238,9 @@ fn keys_of_earlier_versions_in_etcd_are_migrated() {
 
 fn migrated_in_etcd(version: &str) {
     let cluster = Cluster::start(1);
-    let place = cluster.place("/earlier");
-    let elected = cluster.elect(&place, "one:1");
-    let ledger = cluster.open(&place, elected).unwrap();
+    let location = cluster.location("/earlier");
+    let elected = cluster.elect(&location, "one:1");
+    let ledger = cluster.open(&location, elected).unwrap();
     let mut model = Model::new();
     for site in 0..150 {
         for hosts in [Some(1), None] {
@@ -251,7 +251,7 @@ fn migrated_in_etcd(version: &str) {
     }
     drop(ledger);
     cluster.runtime.block_on(async {
-        let mut client = place.client();
+        let mut client = location.client();
         client.put("/earlier/schema", version, None).await.unwrap();
         if version == "1" {
             let all = DeleteOptions::new().with_prefix();
@@ -268,19 +268,23 @@ fn migrated_in_etcd(version: &str) {
         client.put("/earlier/position", position, None).await.unwrap();
     });
 
-    let before = raw(&cluster, &place, "/earlier/");
+    let before = raw(&cluster, &location, "/earlier/");
     for _ in 0..2 {
-        let ledger = cluster.open(&place, elected).unwrap();
+        let ledger = cluster.open(&location, elected).unwrap();
         assert!(
             ledger.load().unwrap() == model.divided(EPOCH),
             "version {version}"
         );
     }
     let backup = format!("/earlier-schema-{version}");
-    assert_eq!(raw(&cluster, &place, &format!("{backup}/")), before, "backed up");
+    assert_eq!(
+        raw(&cluster, &location, &format!("{backup}/")),
+        before,
+        "backed up"
+    );
     assert_eq!(before["schema"], version.as_bytes());
-    assert_eq!(raw(&cluster, &place, &format!("{backup}.2/")).len(), 0, "once");
-    let ledger = cluster.open(&place, elected).unwrap();
+    assert_eq!(raw(&cluster, &location, &format!("{backup}.2/")).len(), 0, "once");
+    let ledger = cluster.open(&location, elected).unwrap();
     let next = put(&model, "two", Some(1));
     ledger.commit(std::slice::from_ref(&next)).unwrap();
     let mut expected = model.divided(EPOCH);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sandbox::proxy::Proxy;
 use scheduler::ledger::{
     Commit, Ledger as _, Page, Query,
-    etcd::{Etcd, Place},
+    etcd::{Etcd, Location},
 };
 
 use crate::{
@@ -21,8 +21,13 @@ const PACE: u32 = 20 << 20;
 fn open(cluster: &Cluster, way: &Proxy, name: &str) -> Etcd {
     let endpoints = [format!("http://{}", way.address())];
     let args = arguments(&format!("/contract/{name}"));
-    let place = cluster.runtime.block_on(Place::new(&endpoints, &args)).unwrap();
-    cluster.open(&place, cluster.elect(&place, "there")).unwrap()
+    let location = cluster
+        .runtime
+        .block_on(Location::new(&endpoints, &args))
+        .unwrap();
+    cluster
+        .open(&location, cluster.elect(&location, "there"))
+        .unwrap()
 }
 
 fn first(cluster: &Cluster) -> String {

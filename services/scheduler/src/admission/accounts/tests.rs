@@ -19,18 +19,18 @@ fn limit(error: &Error) -> Limit {
 }
 
 #[test]
-fn places_are_of_one_identity_and_one_kind() {
+fn permits_are_of_one_identity_and_one_kind() {
     let accounts = Accounts::new(Limits::of_each_kind(2));
     let (own, other) = (agent("a", "cluster"), agent("b", "cluster"));
     let account = accounts.account(&own).unwrap();
-    let taken: Vec<_> = (0..2).map(|_| account.enter(Places::Reads).unwrap()).collect();
-    let refused = account.enter(Places::Reads).unwrap_err();
-    assert_eq!(limit(&refused), Limit::Places(Places::Reads));
+    let taken: Vec<_> = (0..2).map(|_| account.enter(CallKind::Reads).unwrap()).collect();
+    let refused = account.enter(CallKind::Reads).unwrap_err();
+    assert_eq!(limit(&refused), Limit::Calls(CallKind::Reads));
     assert!(refused.to_string().contains("site/a/agent/cluster"), "{refused}");
-    let _ = account.enter(Places::Writes).unwrap();
-    let _ = accounts.account(&other).unwrap().enter(Places::Reads).unwrap();
+    let _ = account.enter(CallKind::Writes).unwrap();
+    let _ = accounts.account(&other).unwrap().enter(CallKind::Reads).unwrap();
     drop(taken);
-    let _ = accounts.account(&own).unwrap().enter(Places::Reads).unwrap();
+    let _ = accounts.account(&own).unwrap().enter(CallKind::Reads).unwrap();
 }
 
 #[test]
@@ -41,9 +41,9 @@ fn a_rate_refusal_carries_a_retry_time() {
     };
     let account = Accounts::new(limits).account(&agent("a", "cluster")).unwrap();
     for _ in 0..2 {
-        let _ = account.enter(Places::Reads).unwrap();
+        let _ = account.enter(CallKind::Reads).unwrap();
     }
-    let refused = account.enter(Places::Reads).unwrap_err();
+    let refused = account.enter(CallKind::Reads).unwrap_err();
     let Error::Limited { limit, again, .. } = refused else {
         panic!("{refused}")
     };
@@ -59,16 +59,16 @@ fn bytes_are_counted_until_they_are_dropped() {
     let account = Accounts::new(Limits::default())
         .account(&agent("a", "cluster"))
         .unwrap();
-    let first = account.charge(Places::Reads);
+    let first = account.charge(CallKind::Reads);
     first.add(account.limits.buffer / 2).unwrap();
-    let second = account.charge(Places::Reads);
+    let second = account.charge(CallKind::Reads);
     assert_eq!(
         limit(&second.add(account.limits.buffer / 2).unwrap_err()),
         Limit::Buffer
     );
-    assert_eq!(limit(&account.enter(Places::Reads).unwrap_err()), Limit::Buffer);
+    assert_eq!(limit(&account.enter(CallKind::Reads).unwrap_err()), Limit::Buffer);
     drop(second);
-    let _ = account.enter(Places::Reads).unwrap();
+    let _ = account.enter(CallKind::Reads).unwrap();
     drop(first);
     assert!(account.buffer.is_empty() && account.shared.buffer.is_empty());
 }
@@ -78,12 +78,12 @@ fn large_specs_refuse_no_other_call() {
     let account = Accounts::new(Limits::default())
         .account(&agent("a", "cluster"))
         .unwrap();
-    let specs = account.charge(Places::Writes);
+    let specs = account.charge(CallKind::Writes);
     specs.add_spec(account.limits.buffer).unwrap();
-    let refused = account.charge(Places::Writes).add_spec(1).unwrap_err();
+    let refused = account.charge(CallKind::Writes).add_spec(1).unwrap_err();
     assert_eq!(limit(&refused), Limit::Buffer);
     assert!(refused.to_string().contains("requests with a spec"), "{refused}");
-    for kind in Places::ALL {
+    for kind in CallKind::ALL {
         let _ = account.enter(kind).unwrap();
         account.charge(kind).add(1 << 20).unwrap();
     }
@@ -100,7 +100,7 @@ fn names_of_one_site_share_four_times_what_one_has() {
     let of = |site: &str, number: usize| accounts.account(&agent(site, &format!("n{number}"))).unwrap();
     let charges: Vec<_> = (0..64)
         .map(|number| {
-            let charge = of("a", number).charge(Places::Reads);
+            let charge = of("a", number).charge(CallKind::Reads);
             let kept = charge.add(buffer / 8);
             (charge, kept)
         })
@@ -117,8 +117,8 @@ fn names_of_one_site_share_four_times_what_one_has() {
         refused.to_string().contains("all agents of its site keep"),
         "{refused}"
     );
-    assert!(of("b", 0).charge(Places::Reads).add(1).is_ok());
-    assert!(of("a", 0).charge(Places::Reports).add(buffer / 2).is_ok());
+    assert!(of("b", 0).charge(CallKind::Reads).add(1).is_ok());
+    assert!(of("a", 0).charge(CallKind::Reports).add(buffer / 2).is_ok());
     drop(charges);
 
     let calls = |site: &str| {
@@ -134,21 +134,21 @@ fn names_of_one_site_share_four_times_what_one_has() {
 }
 
 #[test]
-fn names_of_one_site_share_places_and_denials() {
+fn names_of_one_site_share_permits_and_denials() {
     let accounts = Accounts::new(Limits::of_each_kind(2));
     let of = |site: &str, number: usize| accounts.account(&agent(site, &format!("n{number}"))).unwrap();
     let watches: Vec<_> = (0..64)
         .flat_map(|number| [of("a", number), of("a", number)])
-        .map(|account| (account.enter(Places::Watches), account))
+        .map(|account| (account.enter(CallKind::Watches), account))
         .collect();
-    let taken = watches.iter().filter(|(place, _)| place.is_ok()).count();
+    let taken = watches.iter().filter(|(permit, _)| permit.is_ok()).count();
     assert_eq!(taken, 8, "four times what one has");
     let refused = watches[127].0.as_ref().unwrap_err();
-    assert_eq!(limit(refused), Limit::Places(Places::Watches));
+    assert_eq!(limit(refused), Limit::Calls(CallKind::Watches));
     assert!(refused.to_string().contains("agents of its site"), "{refused}");
-    assert!(of("b", 0).enter(Places::Watches).is_ok());
+    assert!(of("b", 0).enter(CallKind::Watches).is_ok());
     drop(watches);
-    assert!(of("a", 0).enter(Places::Watches).is_ok());
+    assert!(of("a", 0).enter(CallKind::Watches).is_ok());
 
     let denials = (0..64).flat_map(|number| [number; 30]);
     let audited = denials.filter(|number| of("a", *number).denied().is_ok()).count();

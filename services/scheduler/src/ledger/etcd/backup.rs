@@ -15,7 +15,7 @@ const MOST: u32 = 9;
 impl Etcd {
     /// Copies all keys of that version, the schema's last: a copy without it is not whole. Returns the copy's prefix.
     pub(super) async fn back_up(&self, version: u64) -> Result<String, Error> {
-        let keys = &self.place.keys;
+        let keys = &self.location.keys;
         let now = self.value(keys.position()).await?;
         for number in 1..=MOST {
             let copy = keys.backup(version, number);
@@ -37,14 +37,14 @@ impl Etcd {
     }
 
     async fn value(&self, key: String) -> Result<Option<Vec<u8>>, Error> {
-        let mut found = self.place.get(key, GetOptions::new()).await?;
+        let mut found = self.location.get(key, GetOptions::new()).await?;
         Ok(found.take_kvs().pop().map(|entry| entry.value().to_vec()))
     }
 
     async fn copy(&self, copy: &Keys) -> Result<(), Error> {
-        let (keys, limits) = (&self.place.keys, self.place.limits);
+        let (keys, limits) = (&self.location.keys, self.location.limits);
         let root = keys.root().to_owned();
-        let mut pages = Pages::new(&self.place, root, keys::after(keys.root()), 0);
+        let mut pages = Pages::new(&self.location, root, keys::after(keys.root()), 0);
         let mut schema = Vec::new();
         let mut writes: Vec<TxnOp> = Vec::new();
         let mut bytes = 0;
@@ -73,7 +73,7 @@ impl Etcd {
 
     /// Writes what is no part of the ledger, as its owner.
     async fn put(&self, writes: Vec<TxnOp>) -> Result<(), Error> {
-        let leads = Compare::create_revision(self.place.keys.leader(), CompareOp::Equal, self.elected);
+        let leads = Compare::create_revision(self.location.keys.leader(), CompareOp::Equal, self.elected);
         let written = self.send(Txn::new().when([leads]).and_then(writes)).await?;
         if written.succeeded() {
             Ok(())

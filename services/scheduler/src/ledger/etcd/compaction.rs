@@ -22,7 +22,7 @@ use runtime::quiet::Quiet;
 use tokio::sync::Notify;
 
 use super::{
-    Place,
+    Location,
     request::{REQUEST, send},
 };
 use crate::ledger::{Error, Storage};
@@ -181,7 +181,7 @@ impl History {
     }
 }
 
-impl Place {
+impl Location {
     /// Compacts etcd's history at this pace, for ever: the leader runs it beside its term. Logs each failure and tries again.
     pub async fn compact_history(&self, pace: Pace) -> Infallible {
         let (mut history, filling) = (None, Quiet::default());

@@ -48,7 +48,7 @@ impl Etcd {
     /// Reads entries in spans of commits, from the newest: each commit has at most one entry, and keys sort by commit. Between two requests it
     /// checks whether the caller is still waiting.
     pub(super) fn read_part(&self, query: Query<'_>) -> Result<Page, Error> {
-        let keys = &self.place.keys;
+        let keys = &self.location.keys;
         let mut size = PageSize::default();
         let mut reading = Reading::new(query);
         let mut upto = query.before.min(self.written().last.next()).number();
@@ -61,7 +61,7 @@ impl Etcd {
             }
             let from = upto.saturating_sub(span);
             let (begin, end) = (keys.decision(Commit::new(from)), keys.decision(Commit::new(upto)));
-            let answer = pages::first(&self.place, &begin, &end, 0, &mut size);
+            let answer = pages::first(&self.location, &begin, &end, 0, &mut size);
             let mut answer = self.runtime.block_on(answer)?;
             if answer.more() {
                 // The answer is cut off after the oldest entries of the span, but the newest are wanted: read a shorter span.
@@ -90,9 +90,9 @@ impl Etcd {
 
     /// What the storage says of the log, when it was opened.
     pub(super) async fn shares(&self, position: &disk::Position) -> Result<Shares, Error> {
-        let keys = &self.place.keys;
+        let keys = &self.location.keys;
         let mut slots = BTreeMap::new();
-        for entry in pages::all(&self.place, &keys.slots(), 0).await? {
+        for entry in pages::all(&self.location, &keys.slots(), 0).await? {
             let at: Option<u64> = Keys::rest(entry.key(), &keys.slots())?.parse().ok();
             let commit = std::str::from_utf8(entry.value()).ok();
             let commit: Option<u64> = commit.and_then(|commit| commit.parse().ok());
@@ -114,18 +114,18 @@ impl Etcd {
     /// A transaction's worth of entries that are not to be kept, and slots of time that are over; `left`: what may be removed. The log
     /// is looked at now and then only, since that is a request of its own.
     pub(super) async fn trimming(&self, shares: &mut Shares, left: &mut Removal) -> Result<Part, Error> {
-        let keys = &self.place.keys;
+        let keys = &self.location.keys;
         let mut part = Part::default();
         for at in shares.take_past_slots() {
             part.writes.insert(keys.slot(at), None);
         }
-        let most = self.place.limits.operations;
+        let most = self.location.limits.operations;
         let too_old = shares.too_old_below();
         if too_old > 0 {
             let room = most.saturating_sub(part.operations()).min(left.entries());
             let (from, end) = (keys.decision(Commit::NONE), keys.decision(Commit::new(too_old)));
             let mut page = self.pages().old.up_to(room);
-            let entries = pages::first(&self.place, &from, &end, 0, &mut page)
+            let entries = pages::first(&self.location, &from, &end, 0, &mut page)
                 .await?
                 .take_kvs();
             page.came(&entries);
@@ -156,7 +156,7 @@ impl Etcd {
             };
             let (from, end) = (keys.decision(Commit::new(from)), keys.decision(Commit::MAX));
             let mut page = self.pages().looked_at;
-            let entries = pages::first(&self.place, &from, &end, 0, &mut page)
+            let entries = pages::first(&self.location, &from, &end, 0, &mut page)
                 .await?
                 .take_kvs();
             let looked_at_all = entries.len() < page.keys();

@@ -10,10 +10,10 @@ mod compaction;
 mod connect;
 mod holds;
 mod keys;
+mod location;
 mod log;
 mod moving;
 mod pages;
-mod place;
 mod request;
 mod right;
 mod schema;
@@ -32,7 +32,7 @@ use tokio::runtime::Handle;
 
 pub use compaction::Pace;
 pub use connect::EtcdArgs;
-pub use place::Place;
+pub use location::Location;
 pub(crate) use request::send;
 pub use right::Right;
 
@@ -54,7 +54,7 @@ const TRIMMINGS: usize = 64;
 /// The ledger of an elected process.
 #[derive(Debug)]
 pub struct Etcd {
-    place: Place,
+    location: Location,
     /// When this process was elected: the revision that made its key.
     elected: i64,
     right: Arc<Right>,
@@ -82,9 +82,9 @@ impl Etcd {
     ///
     /// # Errors
     /// When etcd cannot be reached in that time, holds another schema, or another process was elected meanwhile.
-    pub async fn open(place: Place, elected: i64, right: Arc<Right>) -> Result<Self, Error> {
+    pub async fn open(location: Location, elected: i64, right: Arc<Right>) -> Result<Self, Error> {
         let mut etcd = Self {
-            place,
+            location,
             elected,
             right,
             runtime: Handle::current(),
@@ -98,8 +98,8 @@ impl Etcd {
             }),
         };
         let mut schema = etcd
-            .place
-            .get(etcd.place.keys.schema(), GetOptions::new())
+            .location
+            .get(etcd.location.keys.schema(), GetOptions::new())
             .await?;
         let found = match schema.take_kvs().first() {
             None => {
@@ -149,7 +149,7 @@ impl Etcd {
     async fn make(&self) -> Result<(), Error> {
         let empty = self.written();
         let part = Part {
-            writes: [(self.place.keys.schema(), Some(SCHEMA.to_string().into_bytes()))].into(),
+            writes: [(self.location.keys.schema(), Some(SCHEMA.to_string().into_bytes()))].into(),
             last: empty.last,
             ..Part::default()
         };
@@ -162,8 +162,8 @@ impl Etcd {
 
     async fn position(&self) -> Result<(Written, disk::Position), Error> {
         let mut found = self
-            .place
-            .get(self.place.keys.position(), GetOptions::new())
+            .location
+            .get(self.location.keys.position(), GetOptions::new())
             .await?;
         let found = found.take_kvs();
         let corrupt = |rule: String| Error::Corrupt {
@@ -183,7 +183,7 @@ impl Etcd {
 
     /// Writes one part on top of what was written before; asks again until it is known whether it is written.
     async fn write(&self, before: Written, part: &Part) -> Result<Written, Error> {
-        let keys = &self.place.keys;
+        let keys = &self.location.keys;
         let (mut by_site, clock, slot) = {
             let log = self.log();
             let first = part.added.first().map_or(part.last, |(_, commit, _)| *commit);
@@ -211,7 +211,7 @@ impl Etcd {
             .or_else([TxnOp::get(keys.leader(), None), TxnOp::get(keys.position(), None)]);
         let bytes = position.len() + part.bytes();
         let after = |at| {
-            self.place.growth.add(bytes);
+            self.location.growth.add(bytes);
             self.count(part, slot);
             Written {
                 last: part.last,
@@ -254,7 +254,7 @@ impl Etcd {
             .without_max_times()
             .build();
         loop {
-            let answer = tokio::time::timeout(REQUEST, self.place.kv().txn(transaction.clone())).await;
+            let answer = tokio::time::timeout(REQUEST, self.location.kv().txn(transaction.clone())).await;
             let error = match answer {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) => match refusal(&error) {
@@ -274,7 +274,7 @@ impl Etcd {
     }
 
     async fn submit(&self, batch: &[Change]) -> Result<(), Error> {
-        let (keys, limits) = (&self.place.keys, self.place.limits);
+        let (keys, limits) = (&self.location.keys, self.location.limits);
         let (mut stored, mut added) = (0, 0);
         for part in batch::parts(batch, keys, limits) {
             self.append(&part).await.map_err(|error| match error {
@@ -358,11 +358,15 @@ impl Ledger for Etcd {
     }
 
     fn largest(&self) -> Option<usize> {
-        Some(self.place.limits.bytes)
+        Some(self.location.limits.bytes)
     }
 
     fn storage(&self) -> Option<Storage> {
-        *self.place.storage.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .location
+            .storage
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read_log(&self, query: Query<'_>) -> Result<Page, Error> {

@@ -36,29 +36,29 @@ fn removal<'a>(keys: &Keys, entry: &'a KeyValue) -> Result<(&'a str, Commit), Er
 impl Etcd {
     /// All that there is but the log.
     pub(super) async fn read(&self) -> Result<Contents, Error> {
-        let keys = &self.place.keys;
+        let keys = &self.location.keys;
         let mut contents = Contents {
             commit: self.written().last,
             ..Contents::default()
         };
-        let now = self.place.get(keys.position(), GetOptions::new()).await?;
+        let now = self.location.get(keys.position(), GetOptions::new()).await?;
         let revision = now.header().map_or(0, ResponseHeader::revision);
-        let _held = self.place.holds.hold(revision);
-        for entry in pages::all(&self.place, &keys.histories(), revision).await? {
+        let _held = self.location.holds.hold(revision);
+        for entry in pages::all(&self.location, &keys.histories(), revision).await? {
             let site = Keys::rest(entry.key(), &keys.histories())?;
             let history = codec::decode_history(site, entry.value())?;
             contents.histories.insert(site.to_owned(), history);
         }
-        for entry in pages::all(&self.place, &keys.records(), revision).await? {
+        for entry in pages::all(&self.location, &keys.records(), revision).await? {
             let name = keys::named(Keys::rest(entry.key(), &keys.records())?)?;
             let (key, record) = codec::decode(name, entry.value())?;
             contents.records.insert(key, Arc::new(record));
         }
-        for entry in pages::all(&self.place, &keys.removals(), revision).await? {
+        for entry in pages::all(&self.location, &keys.removals(), revision).await? {
             let (site, commit) = removal(keys, &entry)?;
             contents.removals.insert(site.to_owned(), commit);
         }
-        for entry in pages::all(&self.place, &keys.fences(), revision).await? {
+        for entry in pages::all(&self.location, &keys.fences(), revision).await? {
             let site = Keys::rest(entry.key(), &keys.fences())?;
             let fence = codec::decode_fence(site, entry.value())?;
             contents.fences.insert(site.to_owned(), fence);
@@ -68,9 +68,9 @@ impl Etcd {
 
     /// The log as it was at one revision of etcd. It may be larger than all the rest: its pages are handed on.
     fn log_pages(&self, revision: i64) -> Pages<'_> {
-        let (keys, place) = (&self.place.keys, &self.place);
+        let (keys, location) = (&self.location.keys, &self.location);
         Pages::new(
-            place,
+            location,
             keys.decision(Commit::NONE),
             keys.decision(Commit::MAX),
             revision,
@@ -86,7 +86,7 @@ impl Etcd {
         let mut pages = self.log_pages(revision);
         while let Some(entries) = pages.next().await? {
             for entry in &entries {
-                take(keys::number(&self.place.keys, entry)?, entry.value())?;
+                take(keys::number(&self.location.keys, entry)?, entry.value())?;
             }
         }
         Ok(())
@@ -94,7 +94,7 @@ impl Etcd {
 
     /// Brings an older layout to the present one. The schema's key is written last: cut off, this begins anew.
     pub(super) async fn migrate(&self, from: u64) -> Result<(), Error> {
-        let keys = &self.place.keys;
+        let keys = &self.location.keys;
         let Written { last, epoch, .. } = self.written();
         let mut writes = Vec::new();
         if from < 2 {
@@ -125,7 +125,7 @@ impl Etcd {
             ..Part::default()
         };
         for (key, value) in writes {
-            if self.place.limits.exceeded(part.writes.len() + 1, 0) {
+            if self.location.limits.exceeded(part.writes.len() + 1, 0) {
                 self.append(&part).await?;
                 part.writes.clear();
             }
@@ -144,11 +144,11 @@ impl Etcd {
         &self,
         take: &mut (dyn FnMut(disk::Entry) -> Result<(), Error> + '_),
     ) -> Result<(), Error> {
-        let keys = &self.place.keys;
-        let now = self.place.get(keys.position(), GetOptions::new());
+        let keys = &self.location.keys;
+        let now = self.location.get(keys.position(), GetOptions::new());
         let mut now = self.runtime.block_on(now)?;
         let revision = now.header().map_or(0, ResponseHeader::revision);
-        let _held = self.place.holds.hold(revision);
+        let _held = self.location.holds.hold(revision);
         let value = now.take_kvs().pop();
         let value = value.as_ref().map(KeyValue::value).unwrap_or_default();
         let disk::Position {
@@ -164,7 +164,10 @@ impl Etcd {
             rule: error.to_string(),
         })?;
         take(export::header(Commit::new(commit)))?;
-        let range = |prefix: &str| self.runtime.block_on(pages::all(&self.place, prefix, revision));
+        let range = |prefix: &str| {
+            self.runtime
+                .block_on(pages::all(&self.location, prefix, revision))
+        };
         for entry in range(&keys.histories())? {
             let site = Keys::rest(entry.key(), &keys.histories())?;
             take(export::history(site, entry.value())?)?;
@@ -196,7 +199,7 @@ impl Etcd {
         entries: &mut (dyn Iterator<Item = Result<disk::Entry, Error>> + '_),
     ) -> Result<(), Error> {
         export::require_empty(&self.read().await?)?;
-        let keys = &self.place.keys;
+        let keys = &self.location.keys;
         let schema = |value: String| BTreeMap::from([(keys.schema(), Some(value.into_bytes()))]);
         let mut written = self.written();
         let empty = written.last;
@@ -224,7 +227,7 @@ impl Etcd {
                     value,
                 }) => {
                     let (key, record) = codec::decode((&site, &namespace, &name), &value)?;
-                    weight::require(&site, None, &record, Some(self.place.limits.bytes))?;
+                    weight::require(&site, None, &record, Some(self.location.limits.bytes))?;
                     (keys.record(&key), value)
                 }
                 Some(parts::Part::Removal { site, commit }) => (keys.removal(&site), batch::removal(commit)),
@@ -235,7 +238,7 @@ impl Etcd {
                 }
                 None => continue,
             };
-            let (limits, size) = (self.place.limits, batch::size(&key, Some(&value)));
+            let (limits, size) = (self.location.limits, batch::size(&key, Some(&value)));
             if limits.exceeded(1, size) {
                 return Err(Error::TooLarge(TooLarge {
                     what: key,

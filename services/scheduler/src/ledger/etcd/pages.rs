@@ -10,7 +10,7 @@ use etcd_client::{GetOptions, GetResponse, KeyValue};
 
 use super::{
     keys::{self, Keys},
-    place::Place,
+    location::Location,
     request::{REQUEST, is_too_large, send},
 };
 use crate::ledger::Error;
@@ -81,7 +81,7 @@ impl PageSize {
 
 /// Keys from one on, up to an end, page by page.
 pub(super) struct Pages<'a> {
-    place: &'a Place,
+    location: &'a Location,
     next: Option<String>,
     end: String,
     /// As they were at this revision of etcd; 0: as they are.
@@ -90,9 +90,9 @@ pub(super) struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    pub(super) fn new(place: &'a Place, from: String, end: String, revision: i64) -> Self {
+    pub(super) fn new(location: &'a Location, from: String, end: String, revision: i64) -> Self {
         Self {
-            place,
+            location,
             next: Some(from),
             end,
             revision,
@@ -108,7 +108,7 @@ impl<'a> Pages<'a> {
         let Some(from) = self.next.take() else {
             return Ok(None);
         };
-        let page = first(self.place, &from, &self.end, self.revision, &mut self.size).await;
+        let page = first(self.location, &from, &self.end, self.revision, &mut self.size).await;
         // Asked again after an error, it goes on there.
         let mut page = page.inspect_err(|_| self.next = Some(from))?;
         let more = page.more();
@@ -126,8 +126,8 @@ impl<'a> Pages<'a> {
 ///
 /// # Errors
 /// As [`first`].
-pub(super) async fn all(place: &Place, prefix: &str, revision: i64) -> Result<Vec<KeyValue>, Error> {
-    let mut pages = Pages::new(place, prefix.to_owned(), keys::after(prefix), revision);
+pub(super) async fn all(location: &Location, prefix: &str, revision: i64) -> Result<Vec<KeyValue>, Error> {
+    let mut pages = Pages::new(location, prefix.to_owned(), keys::after(prefix), revision);
     let mut found = Vec::new();
     while let Some(page) = pages.next().await? {
         found.extend(page);
@@ -140,7 +140,7 @@ pub(super) async fn all(place: &Place, prefix: &str, revision: i64) -> Result<Ve
 /// # Errors
 /// When etcd refuses it, or has not answered in five times the time of a request, whatever the sizes were.
 pub(super) async fn first(
-    place: &Place,
+    location: &Location,
     from: &str,
     end: &str,
     revision: i64,
@@ -154,7 +154,7 @@ pub(super) async fn first(
             .with_revision(revision);
         let too_large = AtomicBool::new(false);
         let get = || {
-            let (mut kv, from, options) = (place.kv(), from.to_owned(), options.clone());
+            let (mut kv, from, options) = (location.kv(), from.to_owned(), options.clone());
             let too_large = &too_large;
             async move {
                 let answer = kv.get(from, Some(options)).await;

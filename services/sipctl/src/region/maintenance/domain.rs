@@ -13,7 +13,7 @@ use placement::{Domain, Policy};
 use serde_json::json;
 
 use super::{
-    Place,
+    PolicyLocation,
     access::{self, Access},
 };
 use crate::files;
@@ -57,21 +57,18 @@ fn config_map(text: &str) -> Result<ConfigMapKey, String> {
 }
 
 impl PolicyArgs {
-    pub(super) fn place(self) -> Option<Place> {
+    pub(super) fn location(self) -> Option<PolicyLocation> {
         let Self {
             policy,
             policy_configmap,
         } = self;
-        let config_map = policy_configmap.map(|ConfigMapKey { namespace, name, key }| Place::ConfigMap {
-            namespace,
-            name,
-            key,
-        });
-        policy.map(Place::File).or(config_map)
+        let config_map = policy_configmap
+            .map(|ConfigMapKey { namespace, name, key }| PolicyLocation::ConfigMap { namespace, name, key });
+        policy.map(PolicyLocation::File).or(config_map)
     }
 }
 
-/// The message for a person who has not named the place of the policy.
+/// The message for a person who has not named the location of the policy.
 pub(super) fn how(domain: &Domain) -> String {
     format!(
         "where is the site's policy? Say --policy FILE or --policy-configmap NS/NAME; or write into it by hand, below \
@@ -86,7 +83,7 @@ pub(super) fn how(domain: &Domain) -> String {
 /// # Errors
 /// When the policy cannot be read or written.
 pub(super) async fn mark(
-    place: Place,
+    location: PolicyLocation,
     access: Access,
     domain: Domain,
     cordoned: bool,
@@ -102,9 +99,9 @@ pub(super) async fn mark(
         )
     };
     let edit = Edit { domain, cordoned };
-    let refusal = match place {
-        Place::File(path) => in_file(&path, &edit, dry_run, &mut text)?,
-        Place::ConfigMap { namespace, name, key } => {
+    let refusal = match location {
+        PolicyLocation::File(path) => in_file(&path, &edit, dry_run, &mut text)?,
+        PolicyLocation::ConfigMap { namespace, name, key } => {
             let maps: Api<ConfigMap> = Api::namespaced(access.client().await?, &namespace);
             in_config_map(&maps, &name, &key, &edit, dry_run, &mut text).await?
         }

@@ -136,8 +136,8 @@ pub fn cordon(command: Mark, cordoned: bool) -> anyhow::Result<Outcome> {
         access,
         dry_run,
     } = command;
-    let place = policy.place();
-    match (target, place) {
+    let location = policy.location();
+    match (target, location) {
         (Target::Host(_), Some(_)) => {
             anyhow::bail!("a policy cordons domains: a host is annotated on its API server")
         }
@@ -146,8 +146,8 @@ pub fn cordon(command: Mark, cordoned: bool) -> anyhow::Result<Outcome> {
             block_on(host::mark(access, host, change, dry_run))
         }
         (Target::Domain(domain), None) => Ok(Outcome::refused(String::new(), domain::how(&domain))),
-        (Target::Domain(domain), Some(place)) => {
-            block_on(domain::mark(place, access, domain, cordoned, dry_run))
+        (Target::Domain(domain), Some(location)) => {
+            block_on(domain::mark(location, access, domain, cordoned, dry_run))
         }
     }
 }
@@ -195,7 +195,7 @@ fn one(command: Request, change: Change) -> anyhow::Result<Outcome> {
 
 /// Where a site's policy is.
 #[derive(Clone, Debug)]
-enum Place {
+enum PolicyLocation {
     /// A file.
     File(PathBuf),
     /// A key of a `ConfigMap`.

@@ -25,7 +25,7 @@ const ANSWER: usize = 8 << 20;
 
 /// An etcd cluster, and where in it a region's ledger is. Cheap to clone.
 #[derive(Clone)]
-pub struct Place {
+pub struct Location {
     endpoints: Arc<[String]>,
     args: Arc<EtcdArgs>,
     link: Arc<Mutex<Link>>,
@@ -43,16 +43,16 @@ struct Link {
     certificates: Option<Certificates>,
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Place")
+        f.debug_struct("Location")
             .field("endpoints", &self.endpoints)
             .field("keys", &self.keys)
             .finish_non_exhaustive()
     }
 }
 
-impl Place {
+impl Location {
     /// The ledger under the prefix in `args`.
     ///
     /// # Errors
@@ -72,10 +72,10 @@ impl Place {
         })
     }
 
-    /// The same place by a connection of its own, which is served by the caller's runtime.
+    /// The same location by a connection of its own, which is served by the caller's runtime.
     ///
     /// # Errors
-    /// As [`Place::new`].
+    /// As [`Location::new`].
     pub async fn another(&self) -> Result<Self, Error> {
         Self::new(&self.endpoints, &self.args).await
     }
