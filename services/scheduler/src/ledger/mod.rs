@@ -307,7 +307,7 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     fn read_log(&self, query: Query<'_>) -> Result<Page, Error>;
 
     /// Reads at most `limit` log entries of commits before `before`, newest first, that `wanted` accepts, however many it
-    /// must look at.
+    /// must read.
     ///
     /// # Errors
     /// When the storage cannot be read.

@@ -20,7 +20,7 @@ pub(crate) const STEP: usize = 32;
 const STEP_BYTES: u64 = 64 << 10;
 /// Entries that one commit removes at most, so that none takes long: as many small ones as it takes to make room for large ones.
 const MOST: usize = 16 << 10;
-/// Entries that one commit looks at to find the oldest of a site whose share is full.
+/// Entries that one commit scans to find the oldest of a site whose share is full.
 pub(crate) const SCAN: usize = 512;
 /// Slots of time in the age that entries may have: how exact it is.
 const SLOTS: u32 = 90;
@@ -113,27 +113,27 @@ pub(crate) struct Shares {
     bytes: BTreeMap<String, u64>,
     /// When slots of time began, in seconds of the ledger's clock, with the first commit that was written in each.
     slots: BTreeMap<u64, u64>,
-    /// The oldest entries of each site, as far as the log was looked at: commit and size.
+    /// The oldest entries of each site, as far as the log is scanned: commit and size.
     oldest: BTreeMap<String, VecDeque<(u64, u64)>>,
-    looked: Looked,
+    scanned: Scanned,
 }
 
-/// How far the log was looked at, from its oldest entry.
+/// How far the log is scanned, from its oldest entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Looked {
-    /// At all entries below this commit.
+enum Scanned {
+    /// All entries below this commit.
     Below(u64),
-    /// At every entry.
+    /// Every entry.
     All,
 }
 
 impl Shares {
     /// What the storage says of its log.
     pub(crate) fn new(base: Duration, bytes: BTreeMap<String, u64>, slots: BTreeMap<u64, u64>) -> Self {
-        let looked = if bytes.values().all(|bytes| *bytes == 0) {
-            Looked::All
+        let scanned = if bytes.values().all(|bytes| *bytes == 0) {
+            Scanned::All
         } else {
-            Looked::Below(0)
+            Scanned::Below(0)
         };
         Self {
             retention: Retention::default(),
@@ -142,7 +142,7 @@ impl Shares {
             bytes,
             slots,
             oldest: BTreeMap::new(),
-            looked,
+            scanned,
         }
     }
 
@@ -154,7 +154,7 @@ impl Shares {
     pub(crate) fn recounted(&mut self, counted: &Self) {
         self.bytes.clone_from(&counted.bytes);
         self.oldest.clear();
-        self.looked = counted.looked;
+        self.scanned = counted.scanned;
     }
 
     /// What it counts is this.
@@ -215,7 +215,7 @@ impl Shares {
     /// An entry is there now.
     pub(crate) fn added(&mut self, site: &str, commit: u64, size: u64) {
         *self.bytes.entry(site.to_owned()).or_default() += size;
-        if self.looked == Looked::All {
+        if self.scanned == Scanned::All {
             self.oldest
                 .entry(site.to_owned())
                 .or_default()
@@ -244,16 +244,16 @@ impl Shares {
         full.max_by_key(|(_, bytes)| **bytes).map(|(site, _)| &**site)
     }
 
-    /// The oldest entry of a site: commit and size; `None` as long as it was not looked for.
+    /// The oldest entry of a site: commit and size; `None` as long as the scan has not found it.
     pub(crate) fn oldest(&self, site: &str) -> Option<(u64, u64)> {
         self.oldest.get(site)?.front().copied()
     }
 
-    /// Where to look on; `None` when every entry is known.
-    pub(crate) fn look_from(&self) -> Option<u64> {
-        match self.looked {
-            Looked::Below(commit) => Some(commit),
-            Looked::All => None,
+    /// Where the scan continues; `None` when every entry is known.
+    pub(crate) fn scan_from(&self) -> Option<u64> {
+        match self.scanned {
+            Scanned::Below(commit) => Some(commit),
+            Scanned::All => None,
         }
     }
 
@@ -264,12 +264,12 @@ impl Shares {
             .entry(site)
             .or_default()
             .push_back((commit, size(value)));
-        self.looked = Looked::Below(commit.saturating_add(1));
+        self.scanned = Scanned::Below(commit.saturating_add(1));
     }
 
     /// There are no more.
-    pub(crate) fn looked_at_all(&mut self) {
-        self.looked = Looked::All;
+    pub(crate) fn scanned_all(&mut self) {
+        self.scanned = Scanned::All;
     }
 }
 

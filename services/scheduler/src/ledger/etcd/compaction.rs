@@ -47,16 +47,16 @@ pub struct Pace {
 pub(super) struct Growth {
     written: AtomicU64,
     /// Bytes written at which the leader checks at once whether to compact.
-    look_at: AtomicU64,
-    look: Notify,
+    check_at: AtomicU64,
+    check: Notify,
 }
 
 impl Default for Growth {
     fn default() -> Self {
         Self {
             written: AtomicU64::new(0),
-            look_at: AtomicU64::new(u64::MAX),
-            look: Notify::new(),
+            check_at: AtomicU64::new(u64::MAX),
+            check: Notify::new(),
         }
     }
 }
@@ -69,8 +69,8 @@ impl Growth {
             .written
             .fetch_add(bytes, Ordering::Relaxed)
             .saturating_add(bytes);
-        if written >= self.look_at.load(Ordering::Relaxed) {
-            self.look.notify_one();
+        if written >= self.check_at.load(Ordering::Relaxed) {
+            self.check.notify_one();
         }
     }
 
@@ -80,10 +80,10 @@ impl Growth {
 
     /// Waits for so long, or until so much is written.
     async fn wait(&self, time: Duration, upto: u64) {
-        self.look_at.store(upto, Ordering::Relaxed);
+        self.check_at.store(upto, Ordering::Relaxed);
         if self.written() < upto {
             // At whichever is sooner.
-            let _ = tokio::time::timeout(time, self.look.notified()).await;
+            let _ = tokio::time::timeout(time, self.check.notified()).await;
         }
     }
 }

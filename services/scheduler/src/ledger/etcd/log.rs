@@ -19,9 +19,9 @@ use crate::ledger::{
 
 /// Entries added to the log after which it is trimmed.
 pub(super) const STEP: usize = 64;
-/// Entries whose site is read at once while the log is trimmed; also limited to [`BYTES_LOOKED_AT`] bytes.
-const LOOKED_AT: usize = 512;
-const BYTES_LOOKED_AT: u64 = 16 << 20;
+/// Entries whose site is read at once while the log is trimmed; also limited to [`SCANNED_BYTES`] bytes.
+const SCANNED_ENTRIES: usize = 512;
+const SCANNED_BYTES: u64 = 16 << 20;
 
 /// Sizes of the next pages when the log is trimmed, adapted to the sizes of the entries in the pages before.
 #[derive(Debug)]
@@ -29,14 +29,14 @@ pub(super) struct Sizes {
     /// For entries that are too old.
     old: PageSize,
     /// For entries whose site is read.
-    looked_at: PageSize,
+    scanned: PageSize,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
         Self {
             old: PageSize::of_at_most(2 * STEP),
-            looked_at: PageSize::default(),
+            scanned: PageSize::default(),
         }
     }
 }
@@ -112,7 +112,7 @@ impl Etcd {
     }
 
     /// A transaction's worth of entries that are not to be kept, and slots of time that are over; `left`: what may be removed. The log
-    /// is looked at now and then only, since that is a request of its own.
+    /// is scanned now and then only, since that is a request of its own.
     pub(super) async fn trimming(&self, shares: &mut Shares, left: &mut Removal) -> Result<Part, Error> {
         let keys = &self.location.keys;
         let mut part = Part::default();
@@ -139,7 +139,7 @@ impl Etcd {
                 );
             }
         }
-        let (mut looked_at, mut bytes) = (0, 0);
+        let (mut scanned, mut bytes) = (0, 0);
         while part.operations() < most
             && part.removed.len() < REMOVED
             && left.entries() > 0
@@ -150,25 +150,25 @@ impl Etcd {
                 remove(&mut part, shares, (full, Commit::new(commit), size));
                 continue;
             }
-            let goes_on = looked_at < LOOKED_AT && bytes < BYTES_LOOKED_AT;
-            let Some(from) = shares.look_from().filter(|_| goes_on) else {
+            let goes_on = scanned < SCANNED_ENTRIES && bytes < SCANNED_BYTES;
+            let Some(from) = shares.scan_from().filter(|_| goes_on) else {
                 break;
             };
             let (from, end) = (keys.decision(Commit::new(from)), keys.decision(Commit::MAX));
-            let mut page = self.pages().looked_at;
+            let mut page = self.pages().scanned;
             let entries = pages::first(&self.location, &from, &end, 0, &mut page)
                 .await?
                 .take_kvs();
-            let looked_at_all = entries.len() < page.keys();
+            let scanned_all = entries.len() < page.keys();
             page.came(&entries);
-            self.pages().looked_at = page;
-            looked_at += entries.len();
+            self.pages().scanned = page;
+            scanned += entries.len();
             for entry in &entries {
                 bytes += size(entry.value());
                 shares.scan(number(keys, entry)?.number(), entry.value());
             }
-            if looked_at_all {
-                shares.looked_at_all();
+            if scanned_all {
+                shares.scanned_all();
             }
         }
         Ok(part)

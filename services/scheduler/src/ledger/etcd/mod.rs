@@ -313,7 +313,7 @@ impl Etcd {
         }
     }
 
-    /// Removes what is not to be kept of the log, when it is time to look: so much with as many transactions as it takes.
+    /// Removes what is not to be kept of the log, when a check is due: so much with as many transactions as it takes.
     async fn trim(&self, mut left: Removal) -> Result<(), Error> {
         let written = self.written();
         let full = self.log().full().is_some();

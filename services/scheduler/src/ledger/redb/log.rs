@@ -148,8 +148,8 @@ fn trim(decisions: &mut Decisions<'_>, mut left: Removal, shares: &mut Shares) -
             left.count(size);
             continue;
         }
-        let Some(from) = shares.look_from() else { break };
-        let mut looked = 0;
+        let Some(from) = shares.scan_from() else { break };
+        let mut scanned = 0;
         for entry in decisions
             .range(from..)
             .map_err(Error::storage("read decisions"))?
@@ -157,13 +157,13 @@ fn trim(decisions: &mut Decisions<'_>, mut left: Removal, shares: &mut Shares) -
         {
             let (commit, value) = entry.map_err(Error::storage("read a decision"))?;
             shares.scan(commit.value(), value.value());
-            looked += 1;
+            scanned += 1;
         }
-        if looked < SCAN {
-            shares.looked_at_all();
+        if scanned < SCAN {
+            shares.scanned_all();
         }
         if shares.oldest(&full).is_none() {
-            // Looked at enough for one commit.
+            // Scanned enough for one commit.
             break;
         }
     }
