@@ -105,7 +105,7 @@ impl Connection {
         let peer = Peer::new(address, PeerIdentity::PlaintextLoopback);
         Self {
             io: Either::Right(stream),
-            ends: vec![End::Excess(Box::pin(peer.brake().closed()))],
+            ends: vec![End::Excess(Box::pin(peer.throttle().disconnected()))],
             peer,
             pause: None,
             over: None,
@@ -132,7 +132,7 @@ impl Connection {
         let rest = not_after.duration_since(SystemTime::now()).unwrap_or_default();
         let withdrawn = Box::pin(tls.clone().withdrawn(changes, chain));
         let peer = Peer::new(address, PeerIdentity::Verified(caller));
-        let excess = Box::pin(peer.brake().closed());
+        let excess = Box::pin(peer.throttle().disconnected());
         Ok(Self {
             peer,
             pause: None,
@@ -172,7 +172,7 @@ impl Connection {
 
     /// Completes when bytes of the peer may be read.
     fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Some(until) = self.peer.brake().paused() {
+        while let Some(until) = self.peer.throttle().paused() {
             let pause = self.pause.get_or_insert_with(|| Box::pin(sleep_until(until)));
             if pause.deadline() != until {
                 pause.as_mut().reset(until);

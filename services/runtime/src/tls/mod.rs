@@ -9,7 +9,6 @@
 
 mod accept;
 mod args;
-mod brake;
 mod client;
 mod connection;
 mod connections;
@@ -19,6 +18,7 @@ mod refusal;
 mod reload;
 mod server;
 mod server_verifier;
+mod throttle;
 mod trust;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::{Request, Status};
 
-use super::brake::Brake;
+use super::throttle::Throttle;
 use crate::identity::Caller;
 
 /// The other end of a connection; in the extensions of every request. Cheap to clone.
@@ -15,7 +15,7 @@ use crate::identity::Caller;
 pub struct Peer {
     address: SocketAddr,
     identity: PeerIdentity,
-    brake: Brake,
+    throttle: Throttle,
 }
 
 impl PartialEq for Peer {
@@ -43,7 +43,7 @@ impl Peer {
         Self {
             address,
             identity,
-            brake: Brake::default(),
+            throttle: Throttle::default(),
         }
     }
 
@@ -70,17 +70,17 @@ impl Peer {
 
     /// Reads nothing of this connection before that time, or for a second at most. Answers are written meanwhile.
     pub fn pause(&self, until: Instant) {
-        self.brake.pause(until);
+        self.throttle.pause(until);
     }
 
     /// Ends this connection, and with it every call by it. Returns whether nobody has done so before.
     #[must_use]
     pub fn disconnect(&self) -> bool {
-        self.brake.close()
+        self.throttle.disconnect()
     }
 
-    pub(super) fn brake(&self) -> &Brake {
-        &self.brake
+    pub(super) fn throttle(&self) -> &Throttle {
+        &self.throttle
     }
 }
 

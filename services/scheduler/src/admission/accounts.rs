@@ -16,8 +16,8 @@ use governor::{
 use runtime::{quiet::Quiet, tls::PeerIdentity};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
+use super::backlog::Backlog;
 use super::buffer::{Buffer, BufferLimits, Content, Excess};
-use super::debt::Debt;
 use super::group::{CallPermits, Group, SITE_FACTOR, Shared, limiter, most_site_calls};
 use super::limit::Limit;
 use super::limits::Limits;
@@ -53,7 +53,7 @@ pub(super) struct Account {
     rate: Option<DefaultDirectRateLimiter>,
     shared: Arc<Shared>,
     denials: DefaultDirectRateLimiter,
-    debt: Debt,
+    backlog: Backlog,
     /// How often its refusals are logged.
     pub(super) log: Quiet,
 }
@@ -204,7 +204,7 @@ impl Account {
             rate: limits.rate.map(limiter),
             shared,
             denials: limiter(limits.denials),
-            debt: Debt::new(limits.rate),
+            backlog: Backlog::new(limits.rate),
             log: Quiet::default(),
             identity,
             limits,
@@ -222,10 +222,10 @@ impl Account {
     /// Counts one more call that is refused at once. Returns how long the caller's connection is not read, and whether to disconnect it. Refused
     /// calls of other identities of the site never disconnect it, and lengthen its wait at most [`SITE_FACTOR`] times.
     pub(super) fn refused(&self, now: Instant) -> (Duration, bool) {
-        let own = self.debt.add(now);
-        let shared = self.shared.debt.as_ref().map(|debt| debt.add(now));
+        let own = self.backlog.add(now);
+        let shared = self.shared.backlog.as_ref().map(|backlog| backlog.add(now));
         let wait = own.max(shared.unwrap_or_default().min(own * SITE_FACTOR));
-        (wait, self.debt.is_far(own))
+        (wait, self.backlog.exceeds_limit(own))
     }
 
     /// Counts one more audited denial.

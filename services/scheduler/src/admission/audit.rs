@@ -113,13 +113,13 @@ fn slow(error: &Error, (peer, account, crowd): Caller<'_>, metrics: &CallMetrics
         return;
     }
     let now = Instant::now();
-    let (wait, is_far) = match (account, crowd) {
+    let (wait, exceeds_limit) = match (account, crowd) {
         (Some(account), _) => account.refused(now),
-        // Callers without an account share one debt, so no single one of them can be blamed and disconnected.
-        (None, Some(shared)) => (shared.crowd.debt.add(now), false),
+        // Callers without an account share one backlog, so no single one of them can be blamed and disconnected.
+        (None, Some(shared)) => (shared.crowd.backlog.add(now), false),
         (None, None) => return,
     };
-    if is_far {
+    if exceeds_limit {
         disconnect(peer, limit.name(), metrics);
     } else if !wait.is_zero() {
         peer.pause(now + wait);

@@ -11,8 +11,8 @@ use runtime::{
 use tokio::sync::Semaphore;
 
 use super::{
+    backlog::Backlog,
     buffer::{Buffer, BufferLimits},
-    debt::Debt,
     limits::Limits,
 };
 use crate::call::CallKind;
@@ -52,8 +52,8 @@ pub(super) struct Shared {
     pub(super) rate: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
     pub(super) denials: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
     pub(super) permits: Option<CallPermits>,
-    /// Time that the refused calls of all identities owe.
-    pub(super) debt: Option<Debt>,
+    /// The backlog of the refused calls of all identities.
+    pub(super) backlog: Option<Backlog>,
     /// What identities without an account take together.
     pub(super) crowd: Crowd,
     /// How often it is logged that there are too many identities.
@@ -63,7 +63,7 @@ pub(super) struct Shared {
 /// What identities without an account have together: as much as one.
 #[derive(Debug)]
 pub(super) struct Crowd {
-    pub(super) debt: Debt,
+    pub(super) backlog: Backlog,
     /// Heads of refused calls; such calls keep nothing else.
     pub(super) buffer: Buffer,
 }
@@ -71,7 +71,7 @@ pub(super) struct Crowd {
 impl Crowd {
     fn new(limits: &Limits) -> Self {
         Self {
-            debt: Debt::new(limits.rate),
+            backlog: Backlog::new(limits.rate),
             buffer: Buffer::new(BufferLimits::of_identity(limits.buffer)),
         }
     }
@@ -122,7 +122,7 @@ impl Shared {
                 rate: None,
                 denials: None,
                 permits: None,
-                debt: None,
+                backlog: None,
                 crowd: Crowd::new(limits),
                 log: Quiet::default(),
             };
@@ -133,7 +133,7 @@ impl Shared {
         Self {
             denials: Some((denials, limiter(denials))),
             permits: Some(CallPermits::new(|kind| most_site_calls(limits, kind))),
-            debt: Some(Debt::new(rate)),
+            backlog: Some(Backlog::new(rate)),
             crowd: Crowd::new(limits),
             log: Quiet::default(),
             buffer: Buffer::new(BufferLimits::of_site(limits.buffer)),

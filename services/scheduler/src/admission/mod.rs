@@ -19,9 +19,9 @@
 
 mod accounts;
 mod audit;
+mod backlog;
 mod bodies;
 mod buffer;
-mod debt;
 mod elements;
 mod framing;
 mod group;

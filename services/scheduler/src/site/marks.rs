@@ -26,8 +26,8 @@ pub struct HostFault {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks {
     faulty: BTreeMap<HostName, u64>,
-    /// Not told to the reporter yet.
-    untold: Vec<HostFault>,
+    /// Faults that the reporter has not got yet.
+    unreported: Vec<HostFault>,
     /// A mark can change as often as its host is reported.
     log: Arc<Quiet>,
 }
@@ -77,8 +77,8 @@ impl Marks {
                 tracing::warn!(site, host = %id.name, withheld, "{fault}");
             }
             notes.add(id, &fault);
-            if self.untold.len() < FAULTS {
-                self.untold.push(HostFault {
+            if self.unreported.len() < FAULTS {
+                self.unreported.push(HostFault {
                     host: id.clone(),
                     message: fault.clone(),
                 });
@@ -97,9 +97,9 @@ impl Marks {
         self.faulty.keys()
     }
 
-    /// Faults that were not told yet.
+    /// Faults that were not reported yet.
     pub(super) fn take(&mut self) -> Vec<HostFault> {
-        std::mem::take(&mut self.untold)
+        std::mem::take(&mut self.unreported)
     }
 }
 

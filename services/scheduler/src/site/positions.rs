@@ -69,7 +69,7 @@ pub(super) struct Positions {
     /// What the ledger knew of its position when it was opened.
     opened: Opened,
     /// The commit that had raised its position last when a snapshot was complete for the first time since then.
-    whole: Option<Commit>,
+    first_complete_since: Option<Commit>,
     /// Epoch of the history when the last snapshot was complete.
     synced_epoch: u64,
 }
@@ -107,7 +107,7 @@ impl Positions {
                 known: issued,
                 raised: history.raised(),
             },
-            whole: None,
+            first_complete_since: None,
             synced_epoch: 0,
         }
     }
@@ -116,7 +116,9 @@ impl Positions {
     pub(super) fn reset(&self, history: History, issued: u64) -> Self {
         Self {
             opened: self.opened,
-            whole: self.whole.filter(|raised| *raised <= history.raised()),
+            first_complete_since: self
+                .first_complete_since
+                .filter(|raised| *raised <= history.raised()),
             ..Self::new(history, issued)
         }
     }
@@ -143,7 +145,7 @@ impl Positions {
 
     /// The highest number that a mark may have.
     pub(super) fn highest_mark(&self) -> u64 {
-        if self.is_whole() {
+        if self.is_complete() {
             self.issued
         } else {
             self.issued.max(LIMIT)
@@ -156,20 +158,20 @@ impl Positions {
     }
 
     /// Whether all that was issued to the site is known: a snapshot was complete since the ledger was opened.
-    pub(super) fn is_whole(&self) -> bool {
-        self.whole.is_some()
+    pub(super) fn is_complete(&self) -> bool {
+        self.first_complete_since.is_some()
     }
 
     /// Takes in that a snapshot is complete.
     pub(super) fn complete(&mut self) {
-        self.whole.get_or_insert(self.history().raised());
+        self.first_complete_since.get_or_insert(self.history().raised());
         self.synced_epoch = self.history().epoch();
     }
 
     /// The highest revision that a ledger is known to have issued to the site before anything of it was reported, or that
     /// this one has issued since.
     fn known(&self) -> u64 {
-        if self.is_whole() {
+        if self.is_complete() {
             self.issued
         } else if self.is_raised() {
             self.history().at(self.history().raised()).revision()
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_above_all_issued_is_impossible_once_whole() {
+    fn a_mark_above_all_issued_is_impossible_once_complete() {
         let mut positions = Positions::new(History::default(), 7);
         assert_eq!(positions.highest_mark(), LIMIT);
         positions.complete();

@@ -22,9 +22,9 @@ const WANTED: u64 = 256;
 #[derive(Debug, Default)]
 pub(super) struct Precedence {
     /// An older cluster may get hosts, so this one waits.
-    pub(super) is_later: bool,
+    pub(super) must_wait: bool,
     /// Older clusters whose decision showed that they get no hosts.
-    pub(super) nothing: Vec<ClusterName>,
+    pub(super) without_hosts: Vec<ClusterName>,
 }
 
 /// Why a cluster is decided.
@@ -67,10 +67,10 @@ impl Site {
                 continue;
             }
             let is_large = older.spec.roles().len() > ROLES || older.spec.wanted() > WANTED;
-            let is_over = precedence.nothing.len() == DECIDED;
+            let is_over = precedence.without_hosts.len() == DECIDED;
             match why {
                 Why::Declared if is_large || is_over => {
-                    precedence.is_later = true;
+                    precedence.must_wait = true;
                     break;
                 }
                 // A retried cluster waits only for one that is shown to get hosts: clusters that never get any must not delay it.
@@ -82,10 +82,10 @@ impl Site {
             let next = self.decide_without(withheld(&settled), &settled, limits, now);
             let takes = next.members.keys().any(|id| !settled.members.contains_key(id));
             if takes && limits.require_growth(&settled, &next).is_ok() {
-                precedence.is_later = true;
+                precedence.must_wait = true;
                 break;
             }
-            precedence.nothing.push(name.clone());
+            precedence.without_hosts.push(name.clone());
         }
         precedence
     }

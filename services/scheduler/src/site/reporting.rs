@@ -106,7 +106,7 @@ impl Site {
         if !self.positions.is_beyond(seen) {
             return Ok(Commit::NONE);
         }
-        if self.positions.is_whole() || !self.positions.is_possible(seen) {
+        if self.positions.is_complete() || !self.positions.is_possible(seen) {
             tracing::warn!(site = self.name, %seen, issued = self.issued(), "the reporter says that it has seen a position that was not issued: it is ignored");
             return Ok(Commit::NONE);
         }
@@ -228,7 +228,7 @@ impl Site {
     /// Raises the position above all that a complete snapshot shows, if the ledger may have been lost. From then on what the
     /// site has been issued is known.
     fn take_position(&mut self, author: &Author<'_>, permit: Permit) -> Result<(), TooLarge> {
-        if !self.positions.is_whole() {
+        if !self.positions.is_complete() {
             let shown = self.highest_position();
             if self.positions.is_beyond(shown) {
                 self.raise_lost(shown, "its hosts and SIPClusters show", author, permit)?;

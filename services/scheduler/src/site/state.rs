@@ -221,8 +221,8 @@ impl Site {
 
     /// Whether all that was issued to the site is known: a snapshot was complete since the ledger was opened.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.positions.is_whole()
+    pub fn are_positions_complete(&self) -> bool {
+        self.positions.is_complete()
     }
 
     /// A summary for people.

@@ -81,17 +81,20 @@ impl Site {
         let record = self.settled(record, limits, author.now);
         let mut decided = self.decide_without(withheld(&record), &record, limits, author.now);
         // One that waits is served in its turn, however often it is declared.
-        let Precedence { is_later, nothing } = if self.is_refused(&cluster) {
+        let Precedence {
+            must_wait,
+            without_hosts,
+        } = if self.is_refused(&cluster) {
             self.precedence(&record, &decided, limits, Why::Declared, author.now)
         } else {
             Precedence::default()
         };
-        if is_later {
+        if must_wait {
             decided = self.decide_later(&record, limits, author.now);
         }
         let has_room = limits.require_growth(&record, &decided).map_err(Error::from);
         let has_room = has_room.and_then(|()| self.require_room_for_record(&decided));
-        self.refused.get_nothing(&nothing);
+        self.refused.get_nothing(&without_hosts);
         let stored = has_room.and_then(|()| self.store(decided, author, permit));
         let outcome = stored.inspect_err(|_| {
             // Nothing is remembered of who was refused.
@@ -99,7 +102,7 @@ impl Site {
                 self.existence.forget(&cluster);
             }
         })?;
-        if let Some(record) = outcome.record.as_deref().filter(|_| !is_later) {
+        if let Some(record) = outcome.record.as_deref().filter(|_| !must_wait) {
             self.refused.decided(record);
         }
         // Whatever its status promised is its own now, or somebody else's.
@@ -269,18 +272,20 @@ impl Site {
             decided = self.decide_without(Withheld::GROWTH, &record, limits, author.now);
         }
         // Hosts may have changed since this cluster's turn began.
-        let Precedence { is_later, nothing } =
-            self.precedence(&record, &decided, limits, Why::Retried, author.now);
-        if is_later {
+        let Precedence {
+            must_wait,
+            without_hosts,
+        } = self.precedence(&record, &decided, limits, Why::Retried, author.now);
+        if must_wait {
             decided = self.decide_later(&record, limits, author.now);
         }
-        self.refused.get_nothing(&nothing);
+        self.refused.get_nothing(&without_hosts);
         let Some(outcome) = self.store_alone(decided, author, permit) else {
             // It holds up nobody until something changes.
             self.refused.get_nothing(std::slice::from_ref(cluster));
             return;
         };
-        if let Some(record) = outcome.record.as_deref().filter(|_| !is_later) {
+        if let Some(record) = outcome.record.as_deref().filter(|_| !must_wait) {
             self.refused.decided(record);
         }
     }

@@ -177,14 +177,17 @@ async fn a_snapshot_whose_raise_is_refused_counts_for_nothing() {
 
     assert!(reporter.unwrap().session().superseded.is_cancelled());
     let site = stage.region.site(SITE).unwrap();
-    assert!(!site.read().is_whole(), "what was issued is not known");
+    assert!(
+        !site.read().are_positions_complete(),
+        "what was issued is not known"
+    );
     assert_eq!(stage.history(), History::default());
     let refused = stage.apply(SITE).await.unwrap_err();
     assert!(matches!(refused, Error::NotSynced { .. }), "{refused}");
 
     stage.accept();
     let _reporter = stage.report(SITE, None, &[marked]).await.unwrap();
-    assert!(site.read().is_whole());
+    assert!(site.read().are_positions_complete());
     assert!(stage.history().is_lost(400), "{:?}", stage.history());
     let revision = stage.apply(SITE).await.unwrap();
     assert!(revision > 400, "{revision}");

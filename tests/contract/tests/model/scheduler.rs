@@ -74,7 +74,7 @@ struct Seen {
     history: History,
     issued: u64,
     /// Whether what was issued to the site is known.
-    whole: bool,
+    complete: bool,
 }
 
 impl Seen {
@@ -92,7 +92,7 @@ impl Seen {
             observed: observed(site),
             history: *site.history(),
             issued: site.issued(),
-            whole: site.is_whole(),
+            complete: site.are_positions_complete(),
             due: site.waiting(now()).iter().map(world::cluster_index).collect(),
         }
     }

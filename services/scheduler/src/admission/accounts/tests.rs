@@ -178,18 +178,18 @@ fn idle_identities_make_room_and_busy_ones_stay() {
 fn refusals_of_others_neither_slow_nor_disconnect() {
     let accounts = Accounts::new(Limits::default());
     let now = Instant::now();
-    let mut far = 0;
+    let mut disconnected = 0;
     for other in 0..10 {
         let other = accounts.account(&agent("a", &format!("other-{other}"))).unwrap();
         for _ in 0..5000 {
-            far += usize::from(other.refused(now).1);
+            disconnected += usize::from(other.refused(now).1);
         }
     }
-    assert!(far > 0, "a flood is disconnected");
+    assert!(disconnected > 0, "a flood is disconnected");
     let own = accounts.account(&agent("a", "cluster")).unwrap();
-    let (wait, is_far) = own.refused(now);
+    let (wait, exceeds_limit) = own.refused(now);
     // A thousand calls a second have a millisecond each.
-    assert!(wait <= Duration::from_millis(4) && !is_far, "{wait:?}");
+    assert!(wait <= Duration::from_millis(4) && !exceeds_limit, "{wait:?}");
 }
 
 #[test]

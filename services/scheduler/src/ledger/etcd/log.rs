@@ -73,7 +73,7 @@ impl Etcd {
             span = if entries.is_empty() {
                 span.saturating_mul(2)
             } else {
-                size.came(&entries);
+                size.adapt(&entries);
                 commits(size)
             };
             for entry in entries.iter().rev() {
@@ -128,7 +128,7 @@ impl Etcd {
             let entries = pages::first(&self.location, &from, &end, 0, &mut page)
                 .await?
                 .take_kvs();
-            page.came(&entries);
+            page.adapt(&entries);
             self.pages().old = page;
             for entry in entries {
                 left.count(size(entry.value()));
@@ -160,7 +160,7 @@ impl Etcd {
                 .await?
                 .take_kvs();
             let scanned_all = entries.len() < page.keys();
-            page.came(&entries);
+            page.adapt(&entries);
             self.pages().scanned = page;
             scanned += entries.len();
             for entry in &entries {

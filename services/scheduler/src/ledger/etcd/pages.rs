@@ -57,14 +57,14 @@ impl PageSize {
     }
 
     /// After a page: as many as would have the wanted bytes, and not many more than that page may have had.
-    pub(super) fn came(&mut self, entries: &[KeyValue]) {
+    pub(super) fn adapt(&mut self, entries: &[KeyValue]) {
         let bytes = entries
             .iter()
             .map(|entry| entry.key().len() + entry.value().len());
-        self.had(entries.len(), bytes.sum());
+        self.adapt_to(entries.len(), bytes.sum());
     }
 
-    fn had(&mut self, keys: usize, bytes: usize) {
+    fn adapt_to(&mut self, keys: usize, bytes: usize) {
         if keys > 0 {
             let fitting = WANTED * keys / bytes.max(1);
             self.keys = fitting.clamp(1, self.most).min(self.keys * 2);
@@ -72,7 +72,7 @@ impl PageSize {
     }
 
     /// After a page that was too large, or did not come in time. Returns whether a smaller one may.
-    pub(super) fn failed(&mut self) -> bool {
+    pub(super) fn shrink(&mut self) -> bool {
         let was = self.keys;
         self.keys = (was / 4).max(1);
         was > 1
@@ -113,7 +113,7 @@ impl<'a> Pages<'a> {
         let mut page = page.inspect_err(|_| self.next = Some(from))?;
         let more = page.more();
         let entries = page.take_kvs();
-        self.size.came(&entries);
+        self.size.adapt(&entries);
         if let Some(last) = entries.last().filter(|_| more) {
             // The next key after a key is that key and a zero.
             self.next = Some(format!("{}\0", Keys::rest(last.key(), "")?));
@@ -169,7 +169,7 @@ pub(super) async fn first(
             Err(error) => error,
         };
         let is_late = begun.elapsed() >= REQUEST;
-        let may_be_smaller = (is_late || too_large.into_inner()) && size.failed();
+        let may_be_smaller = (is_late || too_large.into_inner()) && size.shrink();
         if Instant::now() >= until || !(may_be_smaller || is_late) {
             return Err(error);
         }
@@ -184,21 +184,21 @@ mod tests {
     fn a_page_has_fewer_keys_where_values_are_large() {
         let mut size = PageSize::default();
         for expected in [32, 64, 64] {
-            size.had(size.keys(), size.keys() * 100);
+            size.adapt_to(size.keys(), size.keys() * 100);
             assert_eq!(size.keys(), expected);
         }
-        size.had(64, 64 * (128 << 10));
+        size.adapt_to(64, 64 * (128 << 10));
         assert_eq!(size.keys(), 32);
-        size.had(64, 64 << 20);
+        size.adapt_to(64, 64 << 20);
         assert_eq!(size.keys(), 4);
-        size.had(1, 16 << 20);
+        size.adapt_to(1, 16 << 20);
         assert_eq!(size.keys(), 1);
-        size.had(0, 0);
+        size.adapt_to(0, 0);
         assert_eq!(size.keys(), 1);
 
         let mut size = PageSize { keys: 256, most: 256 };
         let mut tried = vec![size.keys()];
-        while size.failed() {
+        while size.shrink() {
             tried.push(size.keys());
         }
         assert_eq!(tried, [256, 64, 16, 4, 1]);

@@ -13,7 +13,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 /// Pauses and ends one connection. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Brake(Arc<State>);
+pub(super) struct Throttle(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -28,7 +28,7 @@ struct Pause {
     until: Instant,
 }
 
-impl Brake {
+impl Throttle {
     /// Pauses reading until `until`, but for at most [`LONGEST`] after the present pause began.
     pub(super) fn pause(&self, until: Instant) {
         let now = Instant::now();
@@ -48,7 +48,7 @@ impl Brake {
     }
 
     /// Ends the connection. Returns whether it was open until now.
-    pub(super) fn close(&self) -> bool {
+    pub(super) fn disconnect(&self) -> bool {
         // Serialises concurrent calls, so that only one of them returns true.
         let _alone = self.0.pause.lock().unwrap_or_else(PoisonError::into_inner);
         let was_open = !self.0.over.is_cancelled();
@@ -56,8 +56,8 @@ impl Brake {
         was_open
     }
 
-    /// Completes when the connection is closed.
-    pub(super) fn closed(&self) -> WaitForCancellationFutureOwned {
+    /// Completes when the connection is to end.
+    pub(super) fn disconnected(&self) -> WaitForCancellationFutureOwned {
         self.0.over.clone().cancelled_owned()
     }
 }

@@ -10,26 +10,26 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Debt above which a caller is disconnected, if [`BURST`] refused calls take less time than this.
-const FAR: Duration = Duration::from_secs(4);
-/// Refused calls before a caller is disconnected, at any rate: at a low rate, a short burst exceeds [`FAR`].
+/// Backlog above which a caller is disconnected, if [`BURST`] refused calls take less time than this.
+const LIMIT: Duration = Duration::from_secs(4);
+/// Refused calls before a caller is disconnected, at any rate: at a low rate, a short burst exceeds [`LIMIT`].
 const BURST: u32 = 1024;
 
 /// Time that the refused calls of an identity, or of a site, would have taken as served calls, and that has not passed yet.
 #[derive(Debug)]
-pub(super) struct Debt {
+pub(super) struct Backlog {
     each: Duration,
-    far: Duration,
+    limit: Duration,
     until: Mutex<Option<Instant>>,
 }
 
-impl Debt {
-    /// A debt to which each refused call adds the time between two calls at `rate`. Without a rate, refused calls add nothing.
+impl Backlog {
+    /// A backlog to which each refused call adds the time between two calls at `rate`. Without a rate, refused calls add nothing.
     pub(super) fn new(rate: Option<NonZeroU32>) -> Self {
         let each = rate.map_or(Duration::ZERO, |rate| Duration::from_secs(1) / rate.get());
         Self {
             each,
-            far: FAR.max(each * BURST),
+            limit: LIMIT.max(each * BURST),
             until: Mutex::default(),
         }
     }
@@ -39,14 +39,14 @@ impl Debt {
         let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         let next = until.map_or(now, |until| until.max(now)) + self.each;
         // The cap lets a caller that was disconnected start again after a bounded time.
-        let next = next.min(now + self.far + FAR);
+        let next = next.min(now + self.limit + LIMIT);
         *until = Some(next);
         next - now
     }
 
     /// Whether a caller that waits so long is disconnected.
-    pub(super) fn is_far(&self, wait: Duration) -> bool {
-        wait > self.far
+    pub(super) fn exceeds_limit(&self, wait: Duration) -> bool {
+        wait > self.limit
     }
 }
 
@@ -56,20 +56,23 @@ mod tests {
 
     #[test]
     fn each_refusal_takes_the_time_of_a_call() {
-        let debt = Debt::new(NonZeroU32::new(1000));
+        let backlog = Backlog::new(NonZeroU32::new(1000));
         let now = Instant::now();
         let each = Duration::from_millis(1);
-        assert_eq!(debt.add(now), each);
-        assert_eq!(debt.add(now), each * 2);
+        assert_eq!(backlog.add(now), each);
+        assert_eq!(backlog.add(now), each * 2);
         let later = now + each * 5;
-        assert_eq!(debt.add(later), each);
-        let waits: Vec<_> = (0..10_000).map(|_| debt.add(later)).collect();
-        assert_eq!(waits.iter().filter(|wait| !debt.is_far(**wait)).count(), 3999);
-        assert_eq!(waits.last(), Some(&(2 * FAR)));
-        assert_eq!(Debt::new(None).add(now), Duration::ZERO);
+        assert_eq!(backlog.add(later), each);
+        let waits: Vec<_> = (0..10_000).map(|_| backlog.add(later)).collect();
+        assert_eq!(
+            waits.iter().filter(|wait| !backlog.exceeds_limit(**wait)).count(),
+            3999
+        );
+        assert_eq!(waits.last(), Some(&(2 * LIMIT)));
+        assert_eq!(Backlog::new(None).add(now), Duration::ZERO);
         // All streams of a connection are no flood, however few calls a second are allowed.
-        let slow = Debt::new(NonZeroU32::new(1));
-        assert!((0..BURST).all(|_| !slow.is_far(slow.add(now))));
-        assert!(slow.is_far(slow.add(now)));
+        let slow = Backlog::new(NonZeroU32::new(1));
+        assert!((0..BURST).all(|_| !slow.exceeds_limit(slow.add(now))));
+        assert!(slow.exceeds_limit(slow.add(now)));
     }
 }
