@@ -20,4 +20,4 @@ pub mod report;
 pub mod table;
 
 pub use line::one_line;
-pub use plan::{Cell, Change, Grid, Plan, Planned, Row, WhyNot, plan, strays};
+pub use plan::{Cell, Change, Grid, Plan, Planned, Row, WhyNot, plan, unassignable};

@@ -18,22 +18,22 @@ const GONE: &str = "gone";
 pub(super) struct Holdings {
     members: BTreeMap<ClusterName, Vec<Member>>,
     /// Entries of statuses that labels alone do not show, or that labels contradict.
-    pub(super) oddities: BTreeMap<ClusterName, Vec<Oddity>>,
+    pub(super) mismatches: BTreeMap<ClusterName, Vec<StatusMismatch>>,
     /// Hosts that are neither a member nor free.
-    pub(super) strays: Vec<Stray>,
+    pub(super) unassignable: Vec<UnassignableHost>,
 }
 
 /// An entry of `status.placement` that is reported to people.
 #[derive(Debug)]
-pub(super) struct Oddity {
+pub(super) struct StatusMismatch {
     pub(super) host: HostName,
     pub(super) role: RoleName,
-    pub(super) kind: OddityKind,
+    pub(super) kind: MismatchKind,
 }
 
 /// Why an entry is reported.
 #[derive(Debug)]
-pub(super) enum OddityKind {
+pub(super) enum MismatchKind {
     /// Claimed, and not labelled yet: a member.
     NotLabelled,
     /// Being released: it does not count, and is not free.
@@ -46,18 +46,18 @@ pub(super) enum OddityKind {
 
 /// A host whose SIP labels make it a member of no cluster.
 #[derive(Debug)]
-pub(super) struct Stray {
+pub(super) struct UnassignableHost {
     pub(super) host: HostName,
     /// The cluster that its labels name, if they name one.
     pub(super) names: Option<ClusterName>,
     /// The role that its labels name, if they name one.
     pub(super) role: Option<RoleName>,
-    pub(super) kind: StrayKind,
+    pub(super) kind: UnassignableKind,
     /// The clusters that its labels name or that could take it if it were free.
     pub(super) concerned: BTreeSet<ClusterName>,
 }
 
-impl Stray {
+impl UnassignableHost {
     /// Whether the report of a cluster mentions the host. A host that concerns no cluster is mentioned in all reports, so that it is never
     /// overlooked.
     pub(super) fn concerns(&self, cluster: &ClusterName) -> bool {
@@ -67,7 +67,7 @@ impl Stray {
 
 /// What is wrong with its labels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum StrayKind {
+pub(super) enum UnassignableKind {
     /// Not all three, or not valid ones.
     Partial,
     /// The labels name a SIPCluster that is not in the input.
@@ -102,11 +102,15 @@ impl Holdings {
     fn by_labels(&mut self, input: &Input, host: &Host, site: &mut Site) {
         match &host.sip_labels {
             SipLabels::None => {}
-            SipLabels::Partial => self.strays.push(stray(input, host, StrayKind::Partial)),
+            SipLabels::Partial => {
+                self.unassignable
+                    .push(unassignable(input, host, UnassignableKind::Partial))
+            }
             SipLabels::Complete { cluster, role } => {
                 let Some(declared) = input.clusters.get(cluster) else {
                     site.hold(&host.id, Holder::Orphaned);
-                    self.strays.push(stray(input, host, StrayKind::Orphaned));
+                    self.unassignable
+                        .push(unassignable(input, host, UnassignableKind::Orphaned));
                     return;
                 };
                 let claim = declared
@@ -131,9 +135,9 @@ impl Holdings {
                 };
                 self.add(cluster, member, site);
                 if requested {
-                    self.odd(cluster, &host.id.name, role, OddityKind::ReleaseRequested);
+                    self.add_mismatch(cluster, &host.id.name, role, MismatchKind::ReleaseRequested);
                 } else if state == MemberState::Releasing {
-                    self.odd(cluster, &host.id.name, role, OddityKind::Releasing);
+                    self.add_mismatch(cluster, &host.id.name, role, MismatchKind::Releasing);
                 }
             }
         }
@@ -177,17 +181,17 @@ impl Holdings {
                     if site.holder(&observed.id).is_none() =>
                 {
                     let kind = match state {
-                        MemberState::Releasing => OddityKind::Releasing,
-                        MemberState::Claimed | MemberState::Bound => OddityKind::NotLabelled,
+                        MemberState::Releasing => MismatchKind::Releasing,
+                        MemberState::Claimed | MemberState::Bound => MismatchKind::NotLabelled,
                     };
                     let mut member = member(observed.id.clone(), None);
                     // How long it has been in error is not in the input.
                     member.failed = wanted.and_then(|role| placement::failure(site, role, &member, None));
                     self.add(cluster, member, site);
-                    self.odd(cluster, host, role, kind);
+                    self.add_mismatch(cluster, host, role, kind);
                 }
                 (SipLabels::None | SipLabels::Partial | SipLabels::Complete { .. }, _) => {
-                    self.odd(cluster, host, role, OddityKind::NotAMember);
+                    self.add_mismatch(cluster, host, role, MismatchKind::NotAMember);
                 }
             }
         } else if *state != MemberState::Releasing {
@@ -212,13 +216,13 @@ impl Holdings {
         self.members.entry(cluster.clone()).or_default().push(member);
     }
 
-    fn odd(&mut self, cluster: &ClusterName, host: &HostName, role: &RoleName, kind: OddityKind) {
-        let oddity = Oddity {
+    fn add_mismatch(&mut self, cluster: &ClusterName, host: &HostName, role: &RoleName, kind: MismatchKind) {
+        let mismatch = StatusMismatch {
             host: host.clone(),
             role: role.clone(),
             kind,
         };
-        self.oddities.entry(cluster.clone()).or_default().push(oddity);
+        self.mismatches.entry(cluster.clone()).or_default().push(mismatch);
     }
 }
 
@@ -271,7 +275,7 @@ fn is_of(claim: &Claim, host: &Host, input: &Input) -> bool {
     claim.host == host.id.name && (labelled || input.hosts.get(&claim.host).is_some_and(same_uid))
 }
 
-fn stray(input: &Input, host: &Host, kind: StrayKind) -> Stray {
+fn unassignable(input: &Input, host: &Host, kind: UnassignableKind) -> UnassignableHost {
     let label = |key: &str| {
         let key = LabelKey::new(key).ok()?;
         host.labels.get(&key)
@@ -284,7 +288,7 @@ fn stray(input: &Input, host: &Host, kind: StrayKind) -> Stray {
     };
     let concerned = input.clusters.values();
     let concerned = concerned.filter(|declared| names.as_ref() == Some(&declared.name) || fits(declared));
-    Stray {
+    UnassignableHost {
         host: host.id.name.clone(),
         concerned: concerned.map(|declared| declared.name.clone()).collect(),
         names,

@@ -201,9 +201,13 @@ fn members_after(members: &[Member], decision: &Decision) -> Vec<Member> {
 
 /// Hosts whose labels make them a member of no cluster.
 #[must_use]
-pub fn strays(input: &Input) -> Vec<report::Remark> {
+pub fn unassignable(input: &Input) -> Vec<report::Remark> {
     let (_, holdings) = read(input);
-    holdings.strays.iter().map(remarks::about_stray).collect()
+    holdings
+        .unassignable
+        .iter()
+        .map(remarks::about_unassignable)
+        .collect()
 }
 
 /// The site of an input, and the members of each cluster.

@@ -2,7 +2,7 @@
 
 use placement::{Decision, HostName, RoleName};
 
-use super::holdings::{Holdings, Oddity, OddityKind, Stray, StrayKind};
+use super::holdings::{Holdings, MismatchKind, StatusMismatch, UnassignableHost, UnassignableKind};
 use crate::input::{Declared, Input};
 use crate::line::one_line;
 use crate::report::{Remark, remark};
@@ -22,18 +22,18 @@ pub(super) fn collect(
             "no Secret that the networkData of a host names is in the input, so addresses are not checked";
         remarks.push(remark("addresses-unchecked", None, None, sentence));
     }
-    let strays = holdings
-        .strays
+    let unassignable = holdings
+        .unassignable
         .iter()
-        .filter(|stray| stray.concerns(&declared.name));
-    remarks.extend(strays.map(about_stray));
+        .filter(|host| host.concerns(&declared.name));
+    remarks.extend(unassignable.map(about_unassignable));
     remarks.extend(
         holdings
-            .oddities
+            .mismatches
             .get(&declared.name)
             .into_iter()
             .flatten()
-            .map(about_oddity),
+            .map(about_mismatch),
     );
     let kept = decision.keep.iter().map(|kept| (&kept.host.name, &kept.role));
     let taken = decision.take.iter().map(|taken| (&taken.host.name, &taken.role));
@@ -43,20 +43,20 @@ pub(super) fn collect(
     remarks
 }
 
-pub(super) fn about_stray(stray: &Stray) -> Remark {
-    let Stray {
+pub(super) fn about_unassignable(unassignable: &UnassignableHost) -> Remark {
+    let UnassignableHost {
         host,
         names,
         role,
         kind,
         concerned: _,
-    } = stray;
+    } = unassignable;
     let (kind, sentence) = match kind {
-        StrayKind::Partial => (
+        UnassignableKind::Partial => (
             "labels-partial",
             "it has only some of SIP's labels, or not valid ones; it is neither a member nor free".to_owned(),
         ),
-        StrayKind::Orphaned => (
+        UnassignableKind::Orphaned => (
             "orphaned",
             format!(
                 "its labels name SIPCluster {}, which is not in the input; it is not free",
@@ -67,22 +67,22 @@ pub(super) fn about_stray(stray: &Stray) -> Remark {
     remark(kind, Some(host), role.as_ref(), &sentence)
 }
 
-fn about_oddity(oddity: &Oddity) -> Remark {
-    let Oddity { host, role, kind } = oddity;
+fn about_mismatch(mismatch: &StatusMismatch) -> Remark {
+    let StatusMismatch { host, role, kind } = mismatch;
     let (kind, sentence) = match kind {
-        OddityKind::NotLabelled => (
+        MismatchKind::NotLabelled => (
             "not-labelled",
             "it is claimed in status.placement, and not labelled yet",
         ),
-        OddityKind::Releasing => (
+        MismatchKind::Releasing => (
             "releasing",
             "it is being released: it does not count, and is not free yet",
         ),
-        OddityKind::ReleaseRequested => (
+        MismatchKind::ReleaseRequested => (
             "releasing",
             "its release is requested while somebody uses it: it stays if the role wants it again",
         ),
-        OddityKind::NotAMember => (
+        MismatchKind::NotAMember => (
             "not-a-member",
             "status.placement names it, but its labels do not say so; it is not a member",
         ),

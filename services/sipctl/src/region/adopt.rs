@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::input::Input;
 use crate::output::Output;
-use crate::plan::{plan, strays};
+use crate::plan::{plan, unassignable};
 use crate::report::{Change, Cluster, Outcome, Remark};
 
 /// What would be kept, reported, and in conflict.
@@ -46,7 +46,7 @@ impl Adoption {
 /// Decides for every cluster of an input, as the scheduler will when it has adopted what is labelled.
 #[must_use]
 pub fn adoption(input: &Input) -> Adoption {
-    let strays = strays(input);
+    let strays = unassignable(input);
     let report = plan(input).report();
     Adoption {
         clusters: report
