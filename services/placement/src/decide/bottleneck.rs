@@ -68,16 +68,16 @@ pub(crate) fn tight(inputs: &Inputs<'_>, solution: &Solution) -> Tight {
         .enumerate()
         .filter(|(_, nodes)| inside(nodes.role))
     {
-        let account = &inputs.accounts.roles[role];
-        tight.roles.push(account.role.name.clone());
+        let role_needs = &inputs.needs.roles[role];
+        tight.roles.push(role_needs.role.name.clone());
         tight.demand = tight.demand.saturating_add(solution.demands[role].total());
         tight.waiting += layout.gates_cut(role, inside);
         for (spot, nodes) in solution.demands[role].pool.spots.iter().zip(&nodes.spots) {
             if !inside(nodes.from) || inside(nodes.node) || !layout.network.is_full(nodes.edge) {
                 continue;
             }
-            if let Some(domain) = account.domain(inputs.site, spot.domain) {
-                domains.insert((account.role.name.clone(), domain));
+            if let Some(domain) = role_needs.domain(inputs.site, spot.domain) {
+                domains.insert((role_needs.role.name.clone(), domain));
             } else {
                 let host = used_offer(&layout.network, nodes).and_then(|index| spot.offers.get(index));
                 hosts.extend(host.and_then(|offer| name(inputs.site, offer.host)));

@@ -7,7 +7,7 @@ use vocabulary::{HostName, RoleName};
 use super::demand::Demand;
 use super::demand_order::find_hosts;
 use super::more_hosts;
-use super::role_needs::{Account, Gate, count};
+use super::role_needs::{Gate, RoleNeeds, count};
 use super::score::{Drawbacks, Score};
 use super::solution::{Found, Solution};
 use super::solve::Inputs;
@@ -44,7 +44,7 @@ pub(crate) fn find(inputs: &Inputs<'_>, request: &Request, solution: &Solution, 
 fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Option<Help> {
     let roles = || {
         inputs
-            .accounts
+            .needs
             .roles
             .iter()
             .zip(&solution.found)
@@ -54,31 +54,31 @@ fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Opt
         found.replaced < demand.replace || found.moved < u32::from(demand.moves)
     };
     let less = |releases: &Releases<'_>| -> Vec<(RoleName, u32)> {
-        let short =
-            roles().filter(|((account, found), demand)| found.grown < account.growth || stuck(found, demand));
-        let most = |((account, found), demand): ((&Account<'_>, &Found), &Demand)| {
-            let fits = account.have().saturating_add(found.grown);
+        let short = roles()
+            .filter(|((role_needs, found), demand)| found.grown < role_needs.growth || stuck(found, demand));
+        let most = |((role_needs, found), demand): ((&RoleNeeds<'_>, &Found), &Demand)| {
+            let fits = role_needs.have().saturating_add(found.grown);
             let back = if stuck(found, demand) {
-                releases(account, found)
+                releases(role_needs, found)
             } else {
                 0
             };
-            (account.role.name.clone(), fits.saturating_sub(count(back)))
+            (role_needs.role.name.clone(), fits.saturating_sub(count(back)))
         };
         short.map(most).collect()
     };
-    let moves = |account: &Account<'_>| !account.leaving.is_empty();
+    let moves = |role_needs: &RoleNeeds<'_>| !role_needs.leaving.is_empty();
     let is_stuck = roles().any(|((_, found), demand)| stuck(found, demand));
     // Fewer members lower the limits, and another role's member may then be moved first.
-    if !is_stuck && !inputs.accounts.roles.iter().any(moves) {
+    if !is_stuck && !inputs.needs.roles.iter().any(moves) {
         let less = less(&|_, _| 0);
         return (!less.is_empty()).then_some(Help::WantLess(less));
     }
-    let lost = |account: &Account<'_>| account.lost.len();
+    let lost = |role_needs: &RoleNeeds<'_>| role_needs.lost.len();
     let tries: [&Releases<'_>; 3] = [
-        &|account, found| lost(account).saturating_sub(at(found.replaced)),
-        &|account, _| lost(account),
-        &|account, _| lost(account) + account.leaving.len(),
+        &|role_needs, found| lost(role_needs).saturating_sub(at(found.replaced)),
+        &|role_needs, _| lost(role_needs),
+        &|role_needs, _| lost(role_needs) + role_needs.leaving.len(),
     ];
     let mut tries = tries.into_iter().map(less);
     let helps = tries.find(|less| inputs.fits_with_less(request, less))?;
@@ -86,7 +86,7 @@ fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Opt
 }
 
 /// How many members a role releases when it wants less.
-type Releases<'a> = dyn Fn(&Account<'_>, &Found) -> usize + 'a;
+type Releases<'a> = dyn Fn(&RoleNeeds<'_>, &Found) -> usize + 'a;
 
 /// Hosts that fail for one reason only, by reason, where all of them together would do. Each reason takes one of the tries that are left.
 fn make_eligible<'a>(
@@ -96,7 +96,7 @@ fn make_eligible<'a>(
     role: usize,
     tries: &mut usize,
 ) -> impl Iterator<Item = Help> + 'a {
-    let account = &inputs.accounts.roles[role];
+    let role_needs = &inputs.needs.roles[role];
     let by_reason = by_only_reason(inputs, request, role);
     let tried = by_reason.len().min(*tries);
     *tries -= tried;
@@ -106,17 +106,17 @@ fn make_eligible<'a>(
         .filter_map(move |(reasons, hosts)| {
             let mut demands = solution.demands().to_vec();
             // They may fit other roles too, and let one of their members be moved first.
-            let roles = inputs.accounts.roles.iter().zip(inputs.filtered);
-            for ((account, filtered), demand) in roles.zip(&mut demands) {
+            let roles = inputs.needs.roles.iter().zip(inputs.filtered);
+            for ((role_needs, filtered), demand) in roles.zip(&mut demands) {
                 let matched = hosts.iter().filter(|host| filtered.matched.contains(at(**host)));
-                matched.for_each(|host| add(inputs, account, demand, *host));
+                matched.for_each(|host| add(inputs, role_needs, demand, *host));
             }
             let name = |host: &Slot| inputs.site.row(*host).map(|row| row.id.name.clone());
             let hosts: BTreeSet<HostName> = hosts.iter().filter_map(name).collect();
             find_hosts(demands, solution.levels)
                 .is_complete()
                 .then(|| Help::MakeEligible {
-                    role: account.role.name.clone(),
+                    role: role_needs.role.name.clone(),
                     reasons,
                     hosts: hosts.into_iter().collect(),
                 })
@@ -131,7 +131,7 @@ fn by_only_reason(
 ) -> BTreeMap<Vec<Ineligible>, Vec<Slot>> {
     let Inputs {
         site,
-        accounts,
+        needs,
         filtered,
         own,
         members: _,
@@ -155,7 +155,7 @@ fn by_only_reason(
         let Some(host) = site.row(slot).map(|row| row.host(site)) else {
             continue;
         };
-        let role = accounts.roles[role].role;
+        let role = needs.roles[role].role;
         let reasons = all_reasons(&host, site.holder(&host.id), site, request, role);
         let is_one = match &*reasons {
             [reason] => can_be_mended(reason),
@@ -200,21 +200,21 @@ fn can_be_mended(reason: &Ineligible) -> bool {
 }
 
 /// Adds a host to what a role may choose from.
-fn add(inputs: &Inputs<'_>, account: &Account<'_>, demand: &mut Demand, host: Slot) {
+fn add(inputs: &Inputs<'_>, role_needs: &RoleNeeds<'_>, demand: &mut Demand, host: Slot) {
     let site = inputs.site;
     let offer = Score {
         drawbacks: Drawbacks::NONE.packed(),
         rank: site.rank(host),
         host,
     };
-    let key = account.role.topology_key.as_ref();
+    let key = role_needs.role.topology_key.as_ref();
     let column = key.and_then(|key| site.column(key));
     let domain: Value = column.map_or(NONE, |(number, _)| site.value(number, host));
     // An empty label has a number too, and names no domain.
     let text = column
         .and_then(|(_, column)| column.text(domain))
         .filter(|text| !text.is_empty());
-    if key.is_some() && text.is_none_or(|text| account.closed.contains(text.as_str())) {
+    if key.is_some() && text.is_none_or(|text| role_needs.closed.contains(text.as_str())) {
         return;
     }
     let spot = demand
@@ -230,7 +230,7 @@ fn add(inputs: &Inputs<'_>, account: &Account<'_>, demand: &mut Demand, host: Sl
             domain,
             leaf: ROOT,
             gate: text
-                .and_then(|text| account.gates.get(text.as_str()))
+                .and_then(|text| role_needs.gates.get(text.as_str()))
                 .copied()
                 .unwrap_or(Gate::Open),
             offers: vec![offer],

@@ -42,7 +42,7 @@ use vocabulary::Namespace;
 use known::Known;
 use pool::FilteredHosts;
 pub use role_needs::replacement_limit;
-use role_needs::{Account, Accounts, Gate, released};
+use role_needs::{ClusterNeeds, Gate, RoleNeeds, released};
 use solution::{Choice, Found, Solution};
 use solve::Inputs;
 
@@ -97,48 +97,48 @@ impl Withheld {
 /// [`decide`], but for what is withheld.
 #[must_use]
 pub fn decide_without(site: &Site, request: &Request, members: &[Member], withheld: Withheld) -> Decision {
-    let mut accounts = Accounts::new(site, request, members);
+    let mut needs = ClusterNeeds::new(site, request, members);
     if withheld.growth {
-        accounts.withhold_growth();
+        needs.withhold_growth();
     }
-    let filtered: Vec<FilteredHosts> = accounts
+    let filtered: Vec<FilteredHosts> = needs
         .roles
         .iter()
-        .map(|account| FilteredHosts::new(site, request, account.role))
+        .map(|role_needs| FilteredHosts::new(site, request, role_needs.role))
         .collect();
     let own = solve::own(site, members);
-    let solve = |accounts: &Accounts<'_>| {
+    let solve = |needs: &ClusterNeeds<'_>| {
         let inputs = Inputs {
             site,
             members,
-            accounts,
+            needs,
             filtered: &filtered,
             own: &own,
         };
-        inputs.solve_in_best_namespace(&kept_namespaces(accounts))
+        inputs.solve_in_best_namespace(&kept_namespaces(needs))
     };
-    let mut ordered = replacement_order::solve(site, &mut accounts, &filtered, solve);
+    let mut ordered = replacement_order::solve(site, &mut needs, &filtered, solve);
     if ordered.solution.replacements() > withheld.replacements_above {
-        ordered.limit_replacements(site, &mut accounts, withheld.replacements_above);
-        ordered = replacement_order::solve(site, &mut accounts, &filtered, solve);
+        ordered.limit_replacements(site, &mut needs, withheld.replacements_above);
+        ordered = replacement_order::solve(site, &mut needs, &filtered, solve);
     }
     let solution = &ordered.solution;
     let inputs = Inputs {
         site,
         members,
-        accounts: &accounts,
+        needs: &needs,
         filtered: &filtered,
         own: &own,
     };
 
     let mut decision = Decision {
-        release: accounts.release.clone(),
+        release: needs.release.clone(),
         ..Decision::default()
     };
-    for (account, found) in accounts.roles.iter().zip(ordered.found()) {
-        add_role(site, account, found, &mut decision);
+    for (role_needs, found) in needs.roles.iter().zip(ordered.found()) {
+        add_role(site, role_needs, found, &mut decision);
     }
-    reports::add(site, request, &accounts, members, solution, &mut decision);
+    reports::add(site, request, &needs, members, solution, &mut decision);
     decision.funnels = refuse::funnels(&inputs, solution, &request.networks);
     decision.refusal = refuse::refusal(&inputs, request, solution, &decision.funnels);
     sort(&mut decision);
@@ -151,26 +151,26 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
 /// It reads the members' hosts only, however many the site has.
 #[must_use]
 pub fn reports_without_decision(site: &Site, request: &Request, members: &[Member]) -> Option<Vec<Report>> {
-    let accounts = Accounts::new(site, request, members);
-    accounts
+    let needs = ClusterNeeds::new(site, request, members);
+    needs
         .need_no_decision()
-        .then(|| reports::of_members(site, request, &accounts))
+        .then(|| reports::of_members(site, request, &needs))
 }
 
 /// Whether a member that stays has failed or is asked to be moved.
 pub(crate) fn needs_replacement(site: &Site, request: &Request, members: &[Member]) -> bool {
-    Accounts::new(site, request, members)
+    ClusterNeeds::new(site, request, members)
         .roles
         .iter()
-        .any(|account| !account.lost.is_empty() || !account.leaving.is_empty())
+        .any(|role_needs| !role_needs.lost.is_empty() || !role_needs.leaving.is_empty())
 }
 
 /// The namespaces of the members that stay, well or not.
-fn kept_namespaces<'a>(accounts: &'a Accounts<'a>) -> Vec<&'a Namespace> {
-    let namespaces: BTreeSet<&Namespace> = accounts
+fn kept_namespaces<'a>(needs: &'a ClusterNeeds<'a>) -> Vec<&'a Namespace> {
+    let namespaces: BTreeSet<&Namespace> = needs
         .roles
         .iter()
-        .flat_map(Account::staying)
+        .flat_map(RoleNeeds::staying)
         .map(|known| known.member.host.name.namespace())
         .collect();
     namespaces.into_iter().collect()
@@ -186,10 +186,10 @@ fn keep(known: &Known<'_>) -> Keep {
 }
 
 /// Adds what one role keeps, takes and releases to the decision.
-fn add_role(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Decision) {
-    let replaced = assign_replacements(site, account, found);
+fn add_role(site: &Site, role_needs: &RoleNeeds<'_>, found: &Found, decision: &mut Decision) {
+    let replaced = assign_replacements(site, role_needs, found);
     let is_replaced = |known: &Known<'_>| replaced.iter().any(|(old, _)| old.host() == &known.member.host);
-    for known in account.staying() {
+    for known in role_needs.staying() {
         match known.failed {
             Some(
                 reason @ (FailReason::Gone
@@ -209,9 +209,9 @@ fn add_role(site: &Site, account: &Account<'_>, found: &Found, decision: &mut De
             continue;
         };
         decision.take.push(Take {
-            role: account.role.name.clone(),
+            role: role_needs.role.name.clone(),
             host: row.id.clone(),
-            domain: account.domain(site, choice.domain),
+            domain: role_needs.domain(site, choice.domain),
             replaces: replaced
                 .iter()
                 .find(|(_, by)| by == choice)
@@ -222,19 +222,19 @@ fn add_role(site: &Site, account: &Account<'_>, found: &Found, decision: &mut De
 
 /// Which member each replacement is for. One that uses the domain of a member replaces that member; the others replace the lost
 /// in their order, and then the first of those leaving.
-fn assign_replacements(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(Replaces, Choice)> {
-    let mut lost: Vec<&Known<'_>> = account
+fn assign_replacements(site: &Site, role_needs: &RoleNeeds<'_>, found: &Found) -> Vec<(Replaces, Choice)> {
+    let mut lost: Vec<&Known<'_>> = role_needs
         .lost
         .iter()
-        .filter(|known| account.may_be_replaced(known))
+        .filter(|known| role_needs.may_be_replaced(known))
         .collect();
-    let mut leaving: Vec<&Known<'_>> = account.leaving.iter().collect();
+    let mut leaving: Vec<&Known<'_>> = role_needs.leaving.iter().collect();
     let (open, gated): (Vec<Choice>, Vec<Choice>) =
         found.choices.iter().partition(|choice| choice.gate == Gate::Open);
     let mut pairs = Vec::new();
     let (mut lost_left, mut moves_left) = (found.replaced, found.moved);
     for choice in gated {
-        let domain = account.domain(site, choice.domain);
+        let domain = role_needs.domain(site, choice.domain);
         let (waiting, left) = match choice.gate {
             Gate::Move => (&mut leaving, &mut moves_left),
             Gate::Open | Gate::FailedReplacement | Gate::Failed => (&mut lost, &mut lost_left),
@@ -322,11 +322,11 @@ pub fn explain(
 }
 
 /// Whether all that is demanded was found, and nobody waits for a later decision.
-fn is_satisfied(solution: &Solution, accounts: &Accounts<'_>) -> bool {
-    let nobody_waits = |(account, found): (&Account<'_>, &Found)| {
-        account.lost.len() <= at(account.replaceable)
-            && account.leaving.len() <= at(found.moved)
-            && account.postponed().next().is_none()
+fn is_satisfied(solution: &Solution, needs: &ClusterNeeds<'_>) -> bool {
+    let nobody_waits = |(role_needs, found): (&RoleNeeds<'_>, &Found)| {
+        role_needs.lost.len() <= at(role_needs.replaceable)
+            && role_needs.leaving.len() <= at(found.moved)
+            && role_needs.postponed().next().is_none()
     };
-    solution.is_complete() && accounts.roles.iter().zip(&solution.found).all(nobody_waits)
+    solution.is_complete() && needs.roles.iter().zip(&solution.found).all(nobody_waits)
 }

@@ -64,20 +64,20 @@ fn with_domains(
 ) -> Vec<Need> {
     let several = needs.iter().map(|(_, count)| count).sum::<u32>() > 1;
     let need = |(role, count): &(usize, u32)| {
-        let (role, account) = (*role, &inputs.accounts.roles[*role]);
-        let name = &account.role.name;
+        let (role, role_needs) = (*role, &inputs.needs.roles[*role]);
+        let name = &role_needs.role.name;
         let bound = tight
             .domains
             .iter()
             .filter(|(of, _)| of == name)
             .map(|(_, domain)| domain.clone());
-        let keyed = account.role.topology_key.is_some();
+        let keyed = role_needs.role.topology_key.is_some();
         let all_wait = several || tight.waiting > 0 && only_failing(inputs, tight, role);
         let waits = |domain: &LabelValue| {
             all_wait || tight.waiting > 0 && !fits_with_new_host_in(inputs, solution, role, domain)
         };
-        let waiting = account.gates.keys().filter(|domain| waits(domain)).cloned();
-        let mut not_in: BTreeSet<LabelValue> = account
+        let waiting = role_needs.gates.keys().filter(|domain| waits(domain)).cloned();
+        let mut not_in: BTreeSet<LabelValue> = role_needs
             .closed
             .iter()
             .filter(|_| keyed)
@@ -93,7 +93,7 @@ fn with_domains(
         Need {
             role: name.clone(),
             count: *count,
-            only_in: only_in(inputs.site, account.role, &not_in),
+            only_in: only_in(inputs.site, role_needs.role, &not_in),
             not_in: not_in.into_iter().collect(),
         }
     };
@@ -129,7 +129,7 @@ fn in_use<'a>(
     let nodes = &solution.layout.roles[role].spots;
     let spots = solution.demands[role].pool.spots.iter().zip(nodes);
     let used = spots.filter(|(_, nodes)| solution.layout.network.is_full(nodes.edge));
-    used.filter_map(move |(spot, _)| inputs.accounts.roles[role].domain(inputs.site, spot.domain))
+    used.filter_map(move |(spot, _)| inputs.needs.roles[role].domain(inputs.site, spot.domain))
 }
 
 /// Domains in which one host for this role is not enough, since a move uses the role's place there. A host in a domain of
@@ -139,10 +139,10 @@ fn spoilt_by_moves<'a>(
     solution: &'a Solution,
     role: usize,
 ) -> impl Iterator<Item = LabelValue> + 'a {
-    let account = &inputs.accounts.roles[role];
+    let role_needs = &inputs.needs.roles[role];
     let spots = solution.demands()[role].pool.spots.iter();
-    let free = spots.filter_map(|spot| account.domain(inputs.site, spot.domain));
-    let domains: BTreeSet<LabelValue> = free.chain(account.gates.keys().cloned()).collect();
+    let free = spots.filter_map(|spot| role_needs.domain(inputs.site, spot.domain));
+    let domains: BTreeSet<LabelValue> = free.chain(role_needs.gates.keys().cloned()).collect();
     domains
         .into_iter()
         .filter(move |domain| !fits_with_new_host_in(inputs, solution, role, domain))
@@ -150,14 +150,14 @@ fn spoilt_by_moves<'a>(
 
 /// Whether everything is found with one new host for this role in a domain.
 fn fits_with_new_host_in(inputs: &Inputs<'_>, solution: &Solution, role: usize, domain: &LabelValue) -> bool {
-    let account = &inputs.accounts.roles[role];
+    let role_needs = &inputs.needs.roles[role];
     let mut demands = solution.demands().to_vec();
-    if !account.closed.contains(domain) {
-        let key = account.role.topology_key.as_ref();
+    if !role_needs.closed.contains(domain) {
+        let key = role_needs.role.topology_key.as_ref();
         let value = key
             .and_then(|key| inputs.site.column(key))
             .and_then(|(_, column)| column.number(domain.as_str()));
-        let gate = account.gates.get(domain).copied().unwrap_or(Gate::Open);
+        let gate = role_needs.gates.get(domain).copied().unwrap_or(Gate::Open);
         let new = new_host(Slot::MAX, gate);
         offer(&mut demands[role], value.unwrap_or(NONE), new);
     }
@@ -179,9 +179,9 @@ fn offer(demand: &mut Demand, domain: Value, new: Spot) {
 
 /// Whether no other role of the bottleneck has failed members: then it is this one's replacements that wait.
 fn only_failing(inputs: &Inputs<'_>, tight: &Tight, role: usize) -> bool {
-    let roles = inputs.accounts.roles.iter().enumerate();
+    let roles = inputs.needs.roles.iter().enumerate();
     roles
-        .filter(|(_, account)| !account.gates.is_empty() && tight.roles.contains(&account.role.name))
+        .filter(|(_, role_needs)| !role_needs.gates.is_empty() && tight.roles.contains(&role_needs.role.name))
         .all(|(other, _)| other == role)
 }
 

@@ -6,7 +6,7 @@ use fixedbitset::FixedBitSet;
 use vocabulary::{LabelKey, Namespace, NetworkId};
 
 use super::best::{Best, asked_for};
-use super::role_needs::{Account, Gate, count};
+use super::role_needs::{Gate, RoleNeeds, count};
 use super::score::{Drawbacks, Packed, Score};
 use super::spots::{BestSpots, Candidate, Spot};
 use super::tree::{Node, Tree};
@@ -114,7 +114,7 @@ pub(crate) struct Pool {
 /// So what is left out changes neither whether a request fits nor what the best placement costs.
 pub(crate) fn pool(
     site: &Site,
-    account: &Account<'_>,
+    role_needs: &RoleNeeds<'_>,
     free: &FixedBitSet,
     scope: &Scope<'_>,
     depth: Depth,
@@ -129,7 +129,7 @@ pub(crate) fn pool(
         whole &= !mask.contains(at(*host));
         mask.set(at(*host), false);
     }
-    let Some(key) = &account.role.topology_key else {
+    let Some(key) = &role_needs.role.topology_key else {
         let mut best_spots = BestSpots::keeping(depth.spots);
         each_offer(site, &mask, scope, |offer| {
             best_spots.add(Candidate {
@@ -150,7 +150,7 @@ pub(crate) fn pool(
         return Pool::default();
     };
     let value = |text: &vocabulary::LabelValue| column.number(text.as_str());
-    let closed: BTreeSet<Value> = account.closed.iter().filter_map(value).collect();
+    let closed: BTreeSet<Value> = role_needs.closed.iter().filter_map(value).collect();
     let few = column.width().saturating_mul(FEWER) <= mask.count_ones(..);
     let ideal = ideal(site, &mask, scope);
     let asked = few.then(|| asked_for(column, &mask, &closed, ideal, |host| offer(site, scope, host)));
@@ -162,7 +162,7 @@ pub(crate) fn pool(
         });
         best.domains()
     });
-    let gates = account.gates.iter();
+    let gates = role_needs.gates.iter();
     let gates: BTreeMap<Value, Gate> = gates
         .filter_map(|(text, gate)| Some((value(text)?, *gate)))
         .collect();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vocabulary::{NetworkId, RoleName};
 
 use super::pool::FilteredHosts;
-use super::role_needs::{Account, count};
+use super::role_needs::{RoleNeeds, count};
 use super::solution::{Found, Solution};
 use super::solve::Inputs;
 use super::{bottleneck, helps};
@@ -20,8 +20,8 @@ pub(crate) fn refusal(
     funnels: &BTreeMap<RoleName, Funnel>,
 ) -> Option<Refusal> {
     let no_fit = !solution.is_complete();
-    let quota = &inputs.accounts.quota;
-    if quota.is_none() && super::is_satisfied(solution, inputs.accounts) {
+    let quota = &inputs.needs.quota;
+    if quota.is_none() && super::is_satisfied(solution, inputs.needs) {
         return None;
     }
     let (tight, helps) = match (quota, no_fit) {
@@ -51,7 +51,7 @@ pub(crate) fn funnels(
     solution: &Solution,
     networks: &BTreeSet<NetworkId>,
 ) -> BTreeMap<RoleName, Funnel> {
-    let roles = inputs.accounts.roles.iter();
+    let roles = inputs.needs.roles.iter();
     roles
         .zip(inputs.filtered)
         .zip(
@@ -61,29 +61,29 @@ pub(crate) fn funnels(
                 .zip(&solution.found)
                 .zip(&solution.demands),
         )
-        .map(|((account, filtered), ((missing, found), demand))| {
+        .map(|((role_needs, filtered), ((missing, found), demand))| {
             let funnel = funnel(
                 inputs.site,
-                account,
+                role_needs,
                 filtered,
                 (found, missing),
                 demand.pool.domains,
                 networks,
             );
-            (account.role.name.clone(), funnel)
+            (role_needs.role.name.clone(), funnel)
         })
         .collect()
 }
 
 fn funnel(
     site: &Site,
-    account: &Account<'_>,
+    role_needs: &RoleNeeds<'_>,
     filtered: &FilteredHosts,
     (found, missing): (&Found, u32),
     domains: Option<u32>,
     networks: &BTreeSet<NetworkId>,
 ) -> Funnel {
-    let role = account.role;
+    let role = role_needs.role;
     let (networks, without_address) = if missing > 0 {
         let without_address = filtered.without_address(site, role.topology_key.as_ref(), networks);
         (networks.clone(), without_address)
@@ -94,8 +94,8 @@ fn funnel(
         key: role.topology_key.clone(),
         selector: role.selector.clone(),
         want: role.want,
-        have: account.have(),
-        placeable: account.have().saturating_add(found.grown),
+        have: role_needs.have(),
+        placeable: role_needs.have().saturating_add(found.grown),
         matched: count(filtered.matched.count_ones(..)),
         with_topology: filtered.with_topology,
         networks,

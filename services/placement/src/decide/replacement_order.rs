@@ -11,7 +11,7 @@ use vocabulary::LabelValue;
 use super::assign_replacements;
 use super::known::Known;
 use super::pool::FilteredHosts;
-use super::role_needs::{Account, Accounts, Gate, Pressing, count};
+use super::role_needs::{ClusterNeeds, Gate, Pressing, RoleNeeds, count};
 use super::solution::{Choice, Found, Solution};
 use crate::site::{Site, at};
 
@@ -30,10 +30,14 @@ pub(crate) struct Ordered {
 }
 
 impl Ordered {
-    fn new<'a>(site: &Site, accounts: &mut Accounts<'a>, solve: impl Fn(&Accounts<'a>) -> Solution) -> Self {
-        let solution = solve(accounts);
-        let grows = accounts.quota.is_none() && solution.grows();
-        let preferred = prefer(site, accounts, &solution, grows, solve);
+    fn new<'a>(
+        site: &Site,
+        needs: &mut ClusterNeeds<'a>,
+        solve: impl Fn(&ClusterNeeds<'a>) -> Solution,
+    ) -> Self {
+        let solution = solve(needs);
+        let grows = needs.quota.is_none() && solution.grows();
+        let preferred = prefer(site, needs, &solution, grows, solve);
         Self {
             solution,
             preferred,
@@ -52,8 +56,8 @@ impl Ordered {
 
     /// Lets the cluster get no more than `most` replacements: of the members that are replaced the most pressing, over all roles, so that a
     /// member for which there is no host takes none of them.
-    pub(crate) fn limit_replacements(&self, site: &Site, accounts: &mut Accounts<'_>, most: u32) {
-        let replaced = replaced(site, accounts, self.found());
+    pub(crate) fn limit_replacements(&self, site: &Site, needs: &mut ClusterNeeds<'_>, most: u32) {
+        let replaced = replaced(site, needs, self.found());
         let roles = replaced.iter().enumerate();
         let mut pressing: Vec<(Pressing, usize)> = roles
             .flat_map(|(role, replaced)| replaced.iter().map(move |(pressing, _)| (*pressing, role)))
@@ -61,10 +65,10 @@ impl Ordered {
         pressing.sort_unstable();
         let left = most.saturating_sub(count(pressing.len()));
         pressing.truncate(at(most));
-        for (role, account) in accounts.roles.iter_mut().enumerate() {
+        for (role, role_needs) in needs.roles.iter_mut().enumerate() {
             let share = pressing.iter().filter(|(_, of)| *of == role).count();
-            account.may_move = account.may_move && left > 0;
-            account.limit_replacements(count(share));
+            role_needs.may_move = role_needs.may_move && left > 0;
+            role_needs.limit_replacements(count(share));
         }
     }
 }
@@ -75,35 +79,35 @@ impl Ordered {
 /// missing for a more pressing member of another one; then other turns are tried.
 pub(crate) fn solve<'a>(
     site: &Site,
-    accounts: &mut Accounts<'a>,
+    needs: &mut ClusterNeeds<'a>,
     filtered: &[FilteredHosts],
-    solve: impl Fn(&Accounts<'a>) -> Solution,
+    solve: impl Fn(&ClusterNeeds<'a>) -> Solution,
 ) -> Ordered {
-    let mut best = Ordered::new(site, accounts, &solve);
+    let mut best = Ordered::new(site, needs, &solve);
     let mut failed: BTreeSet<Overtaking> = BTreeSet::new();
     for _ in 0..MOST_ORDERS {
-        let replaced_now = replaced_if_some_wait(site, accounts, &best);
-        let mut overtakings = overtakings(site, accounts, filtered, &replaced_now).into_iter();
+        let replaced_now = replaced_if_some_wait(site, needs, &best);
+        let mut overtakings = overtakings(site, needs, filtered, &replaced_now).into_iter();
         let Some(next) = overtakings.find(|one| !failed.contains(one)) else {
             break;
         };
-        let before: Vec<Vec<Pressing>> = accounts
+        let before: Vec<Vec<Pressing>> = needs
             .roles
             .iter()
-            .map(|account| account.turns.clone())
+            .map(|role_needs| role_needs.turns.clone())
             .collect();
-        next.apply(accounts, &replaced_now);
-        let other = Ordered::new(site, accounts, &solve);
+        next.apply(needs, &replaced_now);
+        let other = Ordered::new(site, needs, &solve);
         if is_better(
             site,
-            accounts,
+            needs,
             (other.decided(), other.grows),
             (best.decided(), best.grows),
         ) {
             best = other;
         } else {
-            for (account, turns) in accounts.roles.iter_mut().zip(before) {
-                account.turns = turns;
+            for (role_needs, turns) in needs.roles.iter_mut().zip(before) {
+                role_needs.turns = turns;
             }
             failed.insert(next);
         }
@@ -120,17 +124,17 @@ struct Overtaking {
 }
 
 impl Overtaking {
-    fn apply(&self, accounts: &mut Accounts<'_>, replaced: &[Replaced]) {
+    fn apply(&self, needs: &mut ClusterNeeds<'_>, replaced: &[Replaced]) {
         let Self {
             pressing,
             role,
             other,
         } = self;
         // `role` gets the next turn, for that member. The turns of `other` are set to the members that it has replaced.
-        if let Some(turn) = accounts.roles[*role].turns.get_mut(replaced[*role].len()) {
+        if let Some(turn) = needs.roles[*role].turns.get_mut(replaced[*role].len()) {
             *turn = *pressing;
         }
-        let turns = accounts.roles[*other].turns.iter_mut();
+        let turns = needs.roles[*other].turns.iter_mut();
         let mut in_fact: Vec<Pressing> = replaced[*other].iter().map(|(pressing, _)| *pressing).collect();
         in_fact.sort_unstable();
         turns.zip(in_fact).for_each(|(turn, in_fact)| *turn = in_fact);
@@ -140,24 +144,24 @@ impl Overtaking {
 /// The lost members of a role that are replaced, each with the host that replaces it.
 type Replaced = Vec<(Pressing, Choice)>;
 
-fn replaced(site: &Site, accounts: &Accounts<'_>, found: &[Found]) -> Vec<Replaced> {
-    let of_role = |(account, found): (&Account<'_>, &Found)| {
-        let pairs = assign_replacements(site, account, found).into_iter();
+fn replaced(site: &Site, needs: &ClusterNeeds<'_>, found: &[Found]) -> Vec<Replaced> {
+    let of_role = |(role_needs, found): (&RoleNeeds<'_>, &Found)| {
+        let pairs = assign_replacements(site, role_needs, found).into_iter();
         let lost = pairs.filter_map(|(old, by)| {
-            let mut lost = account.lost.iter();
+            let mut lost = role_needs.lost.iter();
             let known = lost.find(|known| known.member.host == *old.host())?;
-            Some((Account::order(known), by))
+            Some((RoleNeeds::order(known), by))
         });
         lost.collect()
     };
-    accounts.roles.iter().zip(found).map(of_role).collect()
+    needs.roles.iter().zip(found).map(of_role).collect()
 }
 
 /// The replaced members of all roles, or an empty list if every role has a replacement in each of its turns.
-fn replaced_if_some_wait(site: &Site, accounts: &Accounts<'_>, ordered: &Ordered) -> Vec<Replaced> {
-    let mut roles = accounts.roles.iter().zip(ordered.found());
-    if roles.any(|(account, found)| found.replaced < account.replaceable) {
-        replaced(site, accounts, ordered.found())
+fn replaced_if_some_wait(site: &Site, needs: &ClusterNeeds<'_>, ordered: &Ordered) -> Vec<Replaced> {
+    let mut roles = needs.roles.iter().zip(ordered.found());
+    if roles.any(|(role_needs, found)| found.replaced < role_needs.replaceable) {
+        replaced(site, needs, ordered.found())
     } else {
         Vec::new()
     }
@@ -166,20 +170,20 @@ fn replaced_if_some_wait(site: &Site, accounts: &Accounts<'_>, ordered: &Ordered
 /// Members that wait although a host that could replace them replaces a less pressing member of another role.
 fn overtakings(
     site: &Site,
-    accounts: &Accounts<'_>,
+    needs: &ClusterNeeds<'_>,
     filtered: &[FilteredHosts],
     replaced: &[Replaced],
 ) -> Vec<Overtaking> {
     let mut overtakings = Vec::new();
-    for (role, (account, own)) in accounts.roles.iter().zip(replaced).enumerate() {
-        if own.len() >= at(account.replaceable) {
+    for (role, (role_needs, own)) in needs.roles.iter().zip(replaced).enumerate() {
+        if own.len() >= at(role_needs.replaceable) {
             continue;
         }
-        let mut waiting: Vec<Pressing> = account
+        let mut waiting: Vec<Pressing> = role_needs
             .lost
             .iter()
-            .filter(|known| account.may_be_replaced(known))
-            .map(Account::order)
+            .filter(|known| role_needs.may_be_replaced(known))
+            .map(RoleNeeds::order)
             .collect();
         for (pressing, _) in own {
             if let Some(place) = waiting.iter().position(|one| one == pressing) {
@@ -187,11 +191,11 @@ fn overtakings(
             }
         }
         waiting.dedup();
-        let key = account.role.topology_key.as_ref();
+        let key = role_needs.role.topology_key.as_ref();
         let could_have = |by: &Choice| {
             let domain = key.and_then(|key| site.label(key, by.host));
             filtered[role].free.contains(at(by.host))
-                && domain.is_none_or(|domain| !account.closed.contains(&domain))
+                && domain.is_none_or(|domain| !role_needs.closed.contains(&domain))
         };
         for pressing in waiting {
             let others = replaced.iter().enumerate().filter(|(other, _)| *other != role);
@@ -214,14 +218,14 @@ fn overtakings(
 /// cluster's namespaces, and lets all roles grow if the other one does.
 fn is_better(
     site: &Site,
-    accounts: &Accounts<'_>,
+    needs: &ClusterNeeds<'_>,
     (one, grows): (&Solution, bool),
     (other, other_grows): (&Solution, bool),
 ) -> bool {
     let moved =
         |solution: &Solution| -> Vec<u32> { solution.found.iter().map(|found| found.moved).collect() };
     let pressing = |solution: &Solution, grows| -> Vec<Pressing> {
-        let replaced = replaced(site, accounts, solution.decided(grows));
+        let replaced = replaced(site, needs, solution.decided(grows));
         let mut pressing: Vec<Pressing> = replaced
             .into_iter()
             .flatten()
@@ -241,50 +245,50 @@ fn is_better(
 type Attempt = (Pressing, Vec<LabelValue>);
 
 /// A solution that replaces as many members of each role and more pressing ones; None if there is none. `grows`: the roles grow by the
-/// other one. `accounts` stay as they are.
+/// other one. `needs` stay as they are.
 fn prefer<'a>(
     site: &Site,
-    accounts: &mut Accounts<'a>,
+    needs: &mut ClusterNeeds<'a>,
     solution: &Solution,
     grows: bool,
-    solve: impl Fn(&Accounts<'a>) -> Solution,
+    solve: impl Fn(&ClusterNeeds<'a>) -> Solution,
 ) -> Option<Solution> {
     let mut better: Option<Solution> = None;
     let mut closed: Vec<(usize, LabelValue, Gate)> = Vec::new();
     let mut failed: BTreeSet<(usize, Attempt)> = BTreeSet::new();
     for _ in 0..MOST_TRIED {
         let now = better.as_ref().unwrap_or(solution);
-        let roles = accounts.roles.iter().zip(now.decided(grows)).enumerate();
-        let mut attempts = roles.flat_map(|(role, (account, found))| {
-            let attempts = attempts(site, account, found).into_iter();
+        let roles = needs.roles.iter().zip(now.decided(grows)).enumerate();
+        let mut attempts = roles.flat_map(|(role, (role_needs, found))| {
+            let attempts = attempts(site, role_needs, found).into_iter();
             attempts.map(move |attempt| (role, attempt))
         });
         let Some((role, attempt)) = attempts.find(|attempt| !failed.contains(attempt)) else {
             break;
         };
-        let account = &mut accounts.roles[role];
+        let role_needs = &mut needs.roles[role];
         let gates: Vec<(LabelValue, Gate)> = attempt
             .1
             .iter()
-            .filter_map(|domain| account.gates.remove_entry(domain))
+            .filter_map(|domain| role_needs.gates.remove_entry(domain))
             .collect();
-        account.closed.extend(attempt.1.iter().cloned());
-        let next = solve(accounts);
+        role_needs.closed.extend(attempt.1.iter().cloned());
+        let next = solve(needs);
         let is_as_good = counts(&next, grows) == counts(now, grows);
         let next_grows = grows && next.grows();
-        if is_as_good && is_better(site, accounts, (&next, next_grows), (now, grows)) {
+        if is_as_good && is_better(site, needs, (&next, next_grows), (now, grows)) {
             closed.extend(gates.into_iter().map(|(domain, gate)| (role, domain, gate)));
             better = Some(next);
         } else {
-            let account = &mut accounts.roles[role];
+            let role_needs = &mut needs.roles[role];
             for (domain, gate) in gates {
-                open(account, domain, gate);
+                open(role_needs, domain, gate);
             }
             failed.insert((role, attempt));
         }
     }
     for (role, domain, gate) in closed {
-        open(&mut accounts.roles[role], domain, gate);
+        open(&mut needs.roles[role], domain, gate);
     }
     better
 }
@@ -295,40 +299,45 @@ fn counts(solution: &Solution, grows: bool) -> Vec<u32> {
     found.map(|found| found.replaced).collect()
 }
 
-fn open(account: &mut Account<'_>, domain: LabelValue, gate: Gate) {
-    account.closed.remove(&domain);
-    account.gates.insert(domain, gate);
+fn open(role_needs: &mut RoleNeeds<'_>, domain: LabelValue, gate: Gate) {
+    role_needs.closed.remove(&domain);
+    role_needs.gates.insert(domain, gate);
 }
 
 /// Where a member waits though less pressing ones are replaced by hosts in their own domains: for each of those, its domain and the
 /// domains of all less pressing ones that wait. A solution that replaces as many members without these domains replaces a more
 /// pressing one.
-fn attempts(site: &Site, account: &Account<'_>, found: &Found) -> Vec<Attempt> {
-    if account.lost.len() < 2 {
+fn attempts(site: &Site, role_needs: &RoleNeeds<'_>, found: &Found) -> Vec<Attempt> {
+    if role_needs.lost.len() < 2 {
         return Vec::new();
     }
-    let replaced = assign_replacements(site, account, found);
+    let replaced = assign_replacements(site, role_needs, found);
     let by = |known: &Known<'_>| {
         let mut pairs = replaced.iter();
         pairs
             .find(|(old, _)| *old.host() == known.member.host)
             .map(|(_, by)| by.gate)
     };
-    let candidates = || account.lost.iter().filter(|known| account.may_be_replaced(known));
+    let candidates = || {
+        role_needs
+            .lost
+            .iter()
+            .filter(|known| role_needs.may_be_replaced(known))
+    };
     let waiting = candidates().filter(|known| by(known).is_none());
-    let waiting: BTreeSet<_> = waiting.map(Account::order).collect();
+    let waiting: BTreeSet<_> = waiting.map(RoleNeeds::order).collect();
     let mut attempts = Vec::new();
     for order in waiting {
         let own: BTreeSet<_> = candidates()
-            .filter(|known| Account::order(known) <= order)
+            .filter(|known| RoleNeeds::order(known) <= order)
             .filter_map(|known| known.domain.as_ref())
             .collect();
         let later = || {
             candidates().filter_map(|known| {
                 let domain = known.domain.as_ref().filter(|domain| {
-                    Account::order(known) > order
+                    RoleNeeds::order(known) > order
                         && !own.contains(domain)
-                        && account.gates.contains_key(domain.as_str())
+                        && role_needs.gates.contains_key(domain.as_str())
                 })?;
                 Some((domain, by(known)))
             })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vocabulary::{HostId, LabelValue, Namespace, ProvisioningState};
 
 use super::known::{Known, last_known};
-use super::role_needs::{Account, Accounts};
+use super::role_needs::{ClusterNeeds, RoleNeeds};
 use super::solution::Solution;
 use crate::decision::{Decision, Report, ReportKind};
 use crate::ineligible::{Ineligible, all_reasons};
@@ -17,19 +17,22 @@ use crate::site::Site;
 pub(crate) fn add(
     site: &Site,
     request: &Request,
-    accounts: &Accounts<'_>,
+    needs: &ClusterNeeds<'_>,
     members: &[Member],
     solution: &Solution,
     decision: &mut Decision,
 ) {
     let mut reports = Vec::new();
-    let moving = accounts.roles.iter().any(|account| !account.outgoing.is_empty())
+    let moving = needs
+        .roles
+        .iter()
+        .any(|role_needs| !role_needs.outgoing.is_empty())
         || solution.found.iter().any(|found| found.moved > 0);
-    for (account, found) in accounts.roles.iter().zip(&solution.found) {
-        about_members(site, request, account, &mut reports);
-        being_replaced(account, &mut reports);
-        lost(account, found.replaced, decision, &mut reports);
-        leaving(account, moving, decision, &mut reports);
+    for (role_needs, found) in needs.roles.iter().zip(&solution.found) {
+        about_members(site, request, role_needs, &mut reports);
+        being_replaced(role_needs, &mut reports);
+        lost(role_needs, found.replaced, decision, &mut reports);
+        leaving(role_needs, moving, decision, &mut reports);
     }
     for take in &decision.take {
         let state = site
@@ -52,23 +55,23 @@ pub(crate) fn add(
 }
 
 /// Of the members alone.
-pub(crate) fn of_members(site: &Site, request: &Request, accounts: &Accounts<'_>) -> Vec<Report> {
+pub(crate) fn of_members(site: &Site, request: &Request, needs: &ClusterNeeds<'_>) -> Vec<Report> {
     let mut reports = Vec::new();
-    for account in &accounts.roles {
-        about_members(site, request, account, &mut reports);
-        being_replaced(account, &mut reports);
+    for role_needs in &needs.roles {
+        about_members(site, request, role_needs, &mut reports);
+        being_replaced(role_needs, &mut reports);
     }
-    let members = accounts.roles.iter().flat_map(Account::staying);
+    let members = needs.roles.iter().flat_map(RoleNeeds::staying);
     reports.extend(spans(members.map(|known| &known.member.host)));
     reports.sort();
     reports
 }
 
-fn about_members(site: &Site, request: &Request, account: &Account<'_>, reports: &mut Vec<Report>) {
-    for known in account.staying() {
-        about_member(site, request, account, known, reports);
+fn about_members(site: &Site, request: &Request, role_needs: &RoleNeeds<'_>, reports: &mut Vec<Report>) {
+    for known in role_needs.staying() {
+        about_member(site, request, role_needs, known, reports);
     }
-    shared_domains(account, account.staying(), reports);
+    shared_domains(role_needs, role_needs.staying(), reports);
 }
 
 fn report(known: &Known<'_>, kind: ReportKind) -> Report {
@@ -84,7 +87,7 @@ fn report(known: &Known<'_>, kind: ReportKind) -> Report {
 fn about_member(
     site: &Site,
     request: &Request,
-    account: &Account<'_>,
+    role_needs: &RoleNeeds<'_>,
     known: &Known<'_>,
     reports: &mut Vec<Report>,
 ) {
@@ -93,7 +96,7 @@ fn about_member(
         return;
     };
     let host = row.host(site);
-    for reason in all_reasons(&host, None, site, request, account.role) {
+    for reason in all_reasons(&host, None, site, request, role_needs.role) {
         let expected = match &reason {
             Ineligible::Consumed(_)
             | Ineligible::Labelled(_)
@@ -130,7 +133,7 @@ fn about_member(
             reports.push(report(known, ReportKind::WouldNotBeTaken(reason)));
         }
     }
-    let key = account.role.topology_key.as_ref();
+    let key = role_needs.role.topology_key.as_ref();
     let was = key.and_then(|key| last_known(known.member, key));
     if was.is_some() && was != known.domain {
         let now = known.domain.clone();
@@ -139,11 +142,11 @@ fn about_member(
 }
 
 fn shared_domains<'a>(
-    account: &Account<'_>,
+    role_needs: &RoleNeeds<'_>,
     staying: impl Iterator<Item = &'a Known<'a>>,
     reports: &mut Vec<Report>,
 ) {
-    let Some(key) = &account.role.topology_key else {
+    let Some(key) = &role_needs.role.topology_key else {
         return;
     };
     let mut by_domain: BTreeMap<&LabelValue, Vec<&Known<'_>>> = BTreeMap::new();
@@ -168,8 +171,8 @@ fn shared_domains<'a>(
     }
 }
 
-fn being_replaced(account: &Account<'_>, reports: &mut Vec<Report>) {
-    for (known, by) in &account.outgoing {
+fn being_replaced(role_needs: &RoleNeeds<'_>, reports: &mut Vec<Report>) {
+    for (known, by) in &role_needs.outgoing {
         reports.push(report(known, ReportKind::BeingReplaced { by: by.name.clone() }));
     }
 }
@@ -184,18 +187,18 @@ fn replacement<'a>(known: &Known<'_>, decision: &'a Decision) -> Option<&'a Host
 }
 
 /// Failed members that are kept, and why.
-fn lost(account: &Account<'_>, replaced: u32, decision: &Decision, reports: &mut Vec<Report>) {
-    for known in &account.lost {
+fn lost(role_needs: &RoleNeeds<'_>, replaced: u32, decision: &Decision, reports: &mut Vec<Report>) {
+    for known in &role_needs.lost {
         let Some(reason) = known.failed else { continue };
         if replacement(known, decision).is_some() {
             continue;
         }
-        let kind = if account.may_be_replaced(known) && replaced < account.replaceable {
+        let kind = if role_needs.may_be_replaced(known) && replaced < role_needs.replaceable {
             ReportKind::NoReplacement { reason }
         } else {
             ReportKind::ReplacementWaits {
                 reason,
-                limit: account.limit,
+                limit: role_needs.limit,
             }
         };
         reports.push(report(known, kind));
@@ -203,19 +206,19 @@ fn lost(account: &Account<'_>, replaced: u32, decision: &Decision, reports: &mut
 }
 
 /// Members that are to be moved: whether they are, and why not. `moving`: a move of the cluster is under way.
-fn leaving(account: &Account<'_>, moving: bool, decision: &Decision, reports: &mut Vec<Report>) {
+fn leaving(role_needs: &RoleNeeds<'_>, moving: bool, decision: &Decision, reports: &mut Vec<Report>) {
     let reason = FailReason::MoveRequested;
     let waits = |limit| ReportKind::ReplacementWaits { reason, limit };
-    for known in &account.leaving {
+    for known in &role_needs.leaving {
         let kind = match replacement(known, decision) {
             Some(by) => ReportKind::BeingReplaced { by: by.name.clone() },
             None if moving => waits(1),
-            None if account.may_move => ReportKind::NoReplacement { reason },
-            None => waits(account.limit),
+            None if role_needs.may_move => ReportKind::NoReplacement { reason },
+            None => waits(role_needs.limit),
         };
         reports.push(report(known, kind));
     }
-    reports.extend(account.postponed().map(|known| report(known, waits(1))));
+    reports.extend(role_needs.postponed().map(|known| report(known, waits(1))));
 }
 
 fn spans<'a>(hosts: impl Iterator<Item = &'a HostId>) -> Option<Report> {

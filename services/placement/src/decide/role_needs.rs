@@ -32,7 +32,7 @@ pub(crate) type Pressing = (bool, Option<FailReason>);
 
 /// What one wanted role has and needs.
 #[derive(Debug)]
-pub(crate) struct Account<'a> {
+pub(crate) struct RoleNeeds<'a> {
     pub(crate) role: &'a Role,
     /// Members that stay and are well, by host.
     pub(crate) present: Vec<Known<'a>>,
@@ -60,7 +60,7 @@ pub(crate) struct Account<'a> {
     pub(crate) limit: u32,
 }
 
-impl<'a> Account<'a> {
+impl<'a> RoleNeeds<'a> {
     /// Members that count.
     pub(crate) fn have(&self) -> u32 {
         count(self.present.len() + self.lost.len() + self.leaving.len())
@@ -97,9 +97,9 @@ impl<'a> Account<'a> {
     }
 }
 
-/// The accounts of all wanted roles by name, and what is released for no new host.
-pub(crate) struct Accounts<'a> {
-    pub(crate) roles: Vec<Account<'a>>,
+/// What all wanted roles have and need, by name, and what is released for no new host.
+pub(crate) struct ClusterNeeds<'a> {
+    pub(crate) roles: Vec<RoleNeeds<'a>>,
     pub(crate) release: Vec<Release>,
     /// The quota that keeps the request from growing.
     pub(crate) quota: Option<RefusalKind>,
@@ -120,7 +120,7 @@ pub(crate) fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-impl<'a> Accounts<'a> {
+impl<'a> ClusterNeeds<'a> {
     pub(crate) fn new(site: &Site, request: &'a Request, members: &'a [Member]) -> Self {
         let mut wanted: BTreeMap<&RoleName, (&'a Role, Vec<&'a Member>)> = request
             .roles
@@ -143,17 +143,17 @@ impl<'a> Accounts<'a> {
         let moving = || drafts.iter().map(|draft| draft.moving(site)).sum();
         let grows = drafts.iter().any(Draft::grows);
         let quota = grows.then(|| quota::exceeded(site, request, moving)).flatten();
-        let mut roles: Vec<Account<'a>> = drafts
+        let mut roles: Vec<RoleNeeds<'a>> = drafts
             .into_iter()
             .map(|draft| draft.release_surplus(site, quota.as_ref(), &mut release))
             .collect();
         // One move of a cluster at a time.
-        if roles.iter().any(|account| !account.outgoing.is_empty()) {
-            for account in &mut roles {
-                account.may_move = false;
+        if roles.iter().any(|role_needs| !role_needs.outgoing.is_empty()) {
+            for role_needs in &mut roles {
+                role_needs.may_move = false;
             }
         }
-        roles.iter_mut().for_each(Account::set_gates);
+        roles.iter_mut().for_each(RoleNeeds::set_gates);
         Self {
             roles,
             release,
@@ -163,19 +163,19 @@ impl<'a> Accounts<'a> {
 
     /// No role gets more members than it has.
     pub(crate) fn withhold_growth(&mut self) {
-        for account in &mut self.roles {
-            account.growth = 0;
+        for role_needs in &mut self.roles {
+            role_needs.growth = 0;
         }
     }
 
     /// Whether every role has what it wants, nobody has to go, and the records say what they should.
     pub(crate) fn need_no_decision(&self) -> bool {
-        let needs_none = |account: &Account<'_>| {
-            account.growth == 0
-                && account.lost.is_empty()
-                && account.leaving.is_empty()
-                && account.postponed().next().is_none()
-                && account
+        let needs_none = |role_needs: &RoleNeeds<'_>| {
+            role_needs.growth == 0
+                && role_needs.lost.is_empty()
+                && role_needs.leaving.is_empty()
+                && role_needs.postponed().next().is_none()
+                && role_needs
                     .staying()
                     .all(|known| !known.member.requested && known.replaces == known.member.replaces)
         };
@@ -276,7 +276,7 @@ impl<'a> Draft<'a> {
         site: &Site,
         quota: Option<&RefusalKind>,
         release: &mut Vec<Release>,
-    ) -> Account<'a> {
+    ) -> RoleNeeds<'a> {
         // Growth that waits for the end of a move does not end that.
         let waits = matches!(quota, Some(RefusalKind::Quota { moving: 1.., .. })) && self.grows();
         let most = quota.map_or(usize::MAX, |_| self.counted());
@@ -301,7 +301,7 @@ impl<'a> Draft<'a> {
         }
         let growth = role.want.saturating_sub(count(places.len()));
         let limit = replacement_limit(role);
-        let mut account = Account {
+        let mut role_needs = RoleNeeds {
             role,
             present: Vec::with_capacity(places.len()),
             lost: Vec::new(),
@@ -320,23 +320,23 @@ impl<'a> Draft<'a> {
         for place in places {
             let Place { filled_by, beside } = place;
             let by = filled_by.member.host.clone();
-            account.outgoing.extend(beside.map(|old| (old, by)));
+            role_needs.outgoing.extend(beside.map(|old| (old, by)));
             let counts = filled_by.stage.counts();
             match counts.domain {
                 DomainUse::Used => {
                     under_way += u32::from(counts.under_way);
-                    account.present.push(filled_by);
+                    role_needs.present.push(filled_by);
                 }
-                DomainUse::YieldsToItsReplacement => account.leaving.push(filled_by),
-                DomainUse::Yields => account.lost.push(filled_by),
+                DomainUse::YieldsToItsReplacement => role_needs.leaving.push(filled_by),
+                DomainUse::Yields => role_needs.lost.push(filled_by),
             }
         }
-        account.count_replacements(under_way);
-        account
+        role_needs.count_replacements(under_way);
+        role_needs
     }
 }
 
-impl Account<'_> {
+impl RoleNeeds<'_> {
     /// The topology domain of this number; none for a role without a key.
     pub(crate) fn domain(&self, site: &Site, number: Value) -> Option<LabelValue> {
         if number == NONE {

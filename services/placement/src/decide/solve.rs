@@ -1,4 +1,4 @@
-//! From accounts and filtered hosts to a placement, or to the proof that there is none.
+//! From needs and filtered hosts to a placement, or to the proof that there is none.
 
 use fixedbitset::FixedBitSet;
 use vocabulary::{Namespace, RoleName};
@@ -6,7 +6,7 @@ use vocabulary::{Namespace, RoleName};
 use super::demand::Demand;
 use super::demand_order::find_hosts;
 use super::pool::{Depth, FilteredHosts, Pool, Scope, pool};
-use super::role_needs::{Account, Accounts};
+use super::role_needs::{ClusterNeeds, RoleNeeds};
 use super::solution::Solution;
 use super::tree::Tree;
 use crate::request::{Member, Request};
@@ -43,7 +43,7 @@ impl<'a> Within<'a> {
 pub(crate) struct Inputs<'a> {
     pub(crate) site: &'a Site,
     pub(crate) members: &'a [Member],
-    pub(crate) accounts: &'a Accounts<'a>,
+    pub(crate) needs: &'a ClusterNeeds<'a>,
     pub(crate) filtered: &'a [FilteredHosts],
     pub(crate) own: &'a [Slot],
 }
@@ -55,7 +55,7 @@ impl Inputs<'_> {
 
     /// What each role asks; `depth` is how many spots are kept per leaf of the hierarchy.
     fn demands(&self, within: Within<'_>, depth: usize) -> Vec<Demand> {
-        let roles = &self.accounts.roles;
+        let roles = &self.needs.roles;
         self.demands_to(within, |index| Depth {
             spots: depth,
             offers: offers(roles, index),
@@ -63,9 +63,9 @@ impl Inputs<'_> {
     }
 
     fn demands_to(&self, within: Within<'_>, depth: impl Fn(usize) -> Depth) -> Vec<Demand> {
-        let demand = |(index, account): (usize, &Account<'_>)| {
+        let demand = |(index, role_needs): (usize, &RoleNeeds<'_>)| {
             let mut tree = Tree::new(self.site);
-            let pool = if account.demand() == 0 {
+            let pool = if role_needs.demand() == 0 {
                 Pool::default()
             } else {
                 let others = self
@@ -81,31 +81,31 @@ impl Inputs<'_> {
                     own: self.own,
                 };
                 let free = &self.filtered[index].free;
-                pool(self.site, account, free, &scope, depth(index), &mut tree)
+                pool(self.site, role_needs, free, &scope, depth(index), &mut tree)
             };
-            let present = account.present.iter().filter_map(|known| known.slot);
+            let present = role_needs.present.iter().filter_map(|known| known.slot);
             present.for_each(|slot| tree.load(self.site, slot));
             Demand {
-                replace: account.replaceable,
-                turns: account.turns.clone(),
-                fresh: account.fresh,
-                moves: account.may_move,
-                growth: account.growth,
+                replace: role_needs.replaceable,
+                turns: role_needs.turns.clone(),
+                fresh: role_needs.fresh,
+                moves: role_needs.may_move,
+                growth: role_needs.growth,
                 tree,
                 pool,
             }
         };
-        self.accounts.roles.iter().enumerate().map(demand).collect()
+        self.needs.roles.iter().enumerate().map(demand).collect()
     }
 
     /// Solves with few spots per leaf of the hierarchy first, since a spread placement uses few; with twice as many while
     /// what was left out could make it better, and with as many as can matter (see [`pool`]) if something was not found.
     fn solve(&self, within: Within<'_>) -> Solution {
         let total = self
-            .accounts
+            .needs
             .roles
             .iter()
-            .map(Account::demand)
+            .map(RoleNeeds::demand)
             .fold(0_u32, u32::saturating_add);
         let mut depth = self.shallow_depth(total);
         loop {
@@ -128,9 +128,9 @@ impl Inputs<'_> {
             let asked = less.iter().find(|(name, _)| *name == role.name);
             role.want = asked.map_or(role.want, |(_, want)| *want);
         }
-        let accounts = Accounts::new(self.site, &smaller, self.members);
+        let needs = ClusterNeeds::new(self.site, &smaller, self.members);
         let inputs = Inputs {
-            accounts: &accounts,
+            needs: &needs,
             ..*self
         };
         inputs.solve(Within::default()).is_complete()
@@ -191,14 +191,14 @@ impl Inputs<'_> {
 
     /// Whether a namespace has as many free hosts as each role needs: cheap to see, and most often decisive.
     fn has_enough(&self, namespace: &Namespace) -> bool {
-        self.accounts
+        self.needs
             .roles
             .iter()
             .zip(self.filtered)
-            .all(|(account, filtered)| {
+            .all(|(role_needs, filtered)| {
                 let mut free = filtered.free.clone();
                 self.site.keep_in_namespace(namespace, &mut free);
-                free.count_ones(..) >= at(account.demand())
+                free.count_ones(..) >= at(role_needs.demand())
             })
     }
 }
@@ -206,15 +206,15 @@ impl Inputs<'_> {
 /// How many hosts of one spot can matter: one for the role, one for each role that could use the spot's domain, or as
 /// many as such a role needs when its domains are others; and one that stays free, so that a minimum cut over them is one
 /// over all.
-fn offers(roles: &[Account<'_>], index: usize) -> usize {
+fn offers(roles: &[RoleNeeds<'_>], index: usize) -> usize {
     let key = &roles[index].role.topology_key;
     let others = roles.iter().enumerate().filter(|(other, _)| *other != index);
-    let others = others.map(|(_, account)| {
-        let same = key.is_some() && account.role.topology_key == *key;
+    let others = others.map(|(_, role_needs)| {
+        let same = key.is_some() && role_needs.role.topology_key == *key;
         if same {
-            account.demand().min(1)
+            role_needs.demand().min(1)
         } else {
-            account.demand()
+            role_needs.demand()
         }
     });
     at(others.fold(2_u32, u32::saturating_add))
@@ -293,10 +293,10 @@ mod tests {
             let site = site(&drawn);
             let roles: Vec<Role> = roles.into_iter().enumerate().map(|(index, drawn)| role(index, drawn)).collect();
             let request = Request { cluster: "t/c".parse().expect("a name"), roles, networks: BTreeSet::new() };
-            let accounts = Accounts::new(&site, &request, &[]);
+            let needs = ClusterNeeds::new(&site, &request, &[]);
             let filtered: Vec<FilteredHosts> =
-                accounts.roles.iter().map(|account| FilteredHosts::new(&site, &request, account.role)).collect();
-            let inputs = Inputs { site: &site, members: &[], accounts: &accounts, filtered: &filtered, own: &[] };
+                needs.roles.iter().map(|role_needs| FilteredHosts::new(&site, &request, role_needs.role)).collect();
+            let inputs = Inputs { site: &site, members: &[], needs: &needs, filtered: &filtered, own: &[] };
             let pruned = inputs.solve(Within::default());
             let all = find_hosts(inputs.demands_to(Within::default(), |_| Depth { spots: usize::MAX - 1, offers: 90 }), 1);
             prop_assert_eq!(pruned.missing(), all.missing());

@@ -66,8 +66,8 @@ fn decision(world: &World) -> impl Fn() + Send + Sync + use<> {
     let name = convert::cluster(Some(&cluster("planned")), "cluster").unwrap();
     let spec = scheduler::convert::parse_spec(spec(3, 20), "spec").unwrap();
     move || {
-        let question = site.read().plan(&name, spec.clone(), SystemTime::now());
-        black_box(question.unwrap().decide());
+        let input = site.read().decision_input(&name, spec.clone(), SystemTime::now());
+        black_box(input.unwrap().decide());
     }
 }
 

@@ -89,16 +89,19 @@ impl Placements {
                         return Err(invalid("spec", format!("is missing, and {cluster} is not known")));
                     }
                 };
-                Ok((site.plan(&cluster, spec, SystemTime::now())?, region.state(site)))
+                Ok((
+                    site.decision_input(&cluster, spec, SystemTime::now())?,
+                    region.state(site),
+                ))
             }
         };
         // One caller has one copy of a site at once, however many plans it asks for.
         let copy = region.copy(&caller, &shared).await?;
-        let (question, state) = region.read_copying(&caller, &shared, ask).await??;
+        let (input, state) = region.read_copying(&caller, &shared, ask).await??;
         let metrics = region.committer().metrics().clone();
         let plan = move || {
-            let decision = metrics.decide("plan", || question.decide());
-            drop(question);
+            let decision = metrics.decide("plan", || input.decide());
+            drop(input);
             convert::plan(&decision, state)
         };
         let (plan, _) = region.compute_copy(copy, plan).await?;

@@ -9,7 +9,7 @@ use crate::record::{Member, Record, Refusal, ReleaseReason, Report};
 
 /// Decides a record: claims what is missing but for what is withheld, releases what is too much, and says why it does not get all.
 pub(super) fn decide(view: View<'_>, record: &mut Record, withheld: Withheld, now: SystemTime) {
-    let (request, members) = question(view, record, now);
+    let (request, members) = request_and_members(view, record, now);
     // Most declarations change nothing: agents repeat them with every change of a host.
     let site = view.inventory.model();
     let decision = if let Some(reports) = ::placement::reports_without_decision(site, &request, &members) {
@@ -85,14 +85,14 @@ pub(super) fn withheld(record: &Record) -> Withheld {
 
 /// All input of a decision, copied from the site, so that deciding needs no lock.
 #[derive(Debug)]
-pub struct Question {
+pub struct DecisionInput {
     model: ::placement::Site,
     request: Request,
     members: Vec<::placement::Member>,
     withheld: Withheld,
 }
 
-impl Question {
+impl DecisionInput {
     /// Decides. Takes longer the more hosts the site has and the cluster wants.
     #[must_use]
     pub fn decide(&self) -> Decision {
@@ -107,9 +107,9 @@ impl Question {
 }
 
 /// What there is to decide for a record, which stays as it is.
-pub(super) fn plan(view: View<'_>, record: &Record, now: SystemTime) -> Question {
-    let (request, members) = question(view, record, now);
-    Question {
+pub(super) fn decision_input(view: View<'_>, record: &Record, now: SystemTime) -> DecisionInput {
+    let (request, members) = request_and_members(view, record, now);
+    DecisionInput {
         model: view.inventory.model().clone(),
         request,
         members,
@@ -122,7 +122,7 @@ pub(super) fn report(view: View<'_>, record: &mut Record, now: SystemTime) {
     if record.releasing || record.waits() || view.existence.is_missing(&record.cluster) || !view.synced {
         return;
     }
-    let (request, members) = question(view, record, now);
+    let (request, members) = request_and_members(view, record, now);
     if let Some(found) = ::placement::reports_without_decision(view.inventory.model(), &request, &members) {
         record.reports = reports(&found);
     }
@@ -141,13 +141,17 @@ pub(super) fn is_due(view: View<'_>, record: &Record) -> bool {
 
 /// A cluster's place among those that wait.
 pub(super) fn priority(view: View<'_>, record: &Record, now: SystemTime) -> Priority {
-    let (request, members) = question(view, record, now);
+    let (request, members) = request_and_members(view, record, now);
     let created = record.created.map(seconds);
     Priority::new(view.inventory.model(), &request, &members, created)
 }
 
-/// What there is to decide.
-fn question(view: View<'_>, record: &Record, now: SystemTime) -> (Request, Vec<::placement::Member>) {
+/// The request and the members that a decision for the record has as its input.
+fn request_and_members(
+    view: View<'_>,
+    record: &Record,
+    now: SystemTime,
+) -> (Request, Vec<::placement::Member>) {
     let request = Request {
         cluster: record.cluster.clone(),
         roles: record.spec.roles().to_vec(),

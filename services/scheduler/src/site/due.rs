@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use ::placement::{ClusterName, MemberState};
 
 use super::{
-    decide::{self, Question},
+    decide::{self, DecisionInput},
     failures,
     requested_releases::is_request,
     settle::settle,
@@ -55,7 +55,12 @@ impl Site {
     ///
     /// # Errors
     /// [`Error::Invalid`] when it wants more than a status has room for.
-    pub fn plan(&self, cluster: &ClusterName, spec: Spec, now: SystemTime) -> Result<Question, Error> {
+    pub fn decision_input(
+        &self,
+        cluster: &ClusterName,
+        spec: Spec,
+        now: SystemTime,
+    ) -> Result<DecisionInput, Error> {
         let known = self.record(cluster);
         let members = spec.require_members(known.map(|known| &known.spec), "spec");
         members.map_err(|violation| Error::Invalid(vec![violation]))?;
@@ -67,7 +72,7 @@ impl Site {
             None => Record::new(cluster.clone(), String::new(), None, 0, spec),
         };
         settle(self.view(), &mut record, now, usize::MAX);
-        Ok(decide::plan(self.view(), &record, now))
+        Ok(decide::decision_input(self.view(), &record, now))
     }
 
     /// When the next member fails, if the site goes on as it is.

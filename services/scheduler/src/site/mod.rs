@@ -47,7 +47,7 @@ mod view;
 
 pub use changes::{Changed, Cursor};
 pub use cluster_existence::UNOBSERVED_LIMIT;
-pub use decide::Question;
+pub use decide::DecisionInput;
 pub use failures::MISSING_LIMIT;
 pub use limits::{Limit, LimitArgs, Limits};
 pub(crate) use marks::FAULTS;
