@@ -74,10 +74,10 @@ impl Contests {
         if self.is_contested(spec, &object, now) {
             let who = object.set_by.as_deref().unwrap_or("somebody else");
             let minutes = WITHIN.as_secs() / 60;
-            let habit = format!(
+            let cause = format!(
                 "{who} changed it {TIMES} times within {minutes} minutes, so this agent does not set it before spec of the SIPCluster changes"
             );
-            let owner = OtherOwner::applying(who, habit);
+            let owner = OtherOwner::applying(who, cause);
             object.other_owner.get_or_insert(owner);
         }
         Lookup::Found(object, template)
@@ -129,7 +129,7 @@ mod tests {
     /// Who sets the replicas of the object, as it is read at this second.
     fn owner(contests: &Contests, spec: &Spec, replicas: u32, now: Instant) -> Option<String> {
         match contests.observe(spec, found(replicas), now) {
-            Lookup::Found(object, _) => object.other_owner.map(|owner| owner.habit),
+            Lookup::Found(object, _) => object.other_owner.map(|owner| owner.cause),
             other => panic!("{other:?}"),
         }
     }

@@ -61,17 +61,17 @@ pub(in crate::reconcile) struct Object {
 /// Another manager whose replicas this agent does not change; for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OtherOwner {
-    /// What it does.
-    pub(super) habit: String,
+    /// What it does, so that this agent leaves the replicas to it.
+    pub(super) cause: String,
     /// What makes it stop.
     pub(super) remedy: String,
 }
 
 impl OtherOwner {
-    /// A manager with this habit, which stops once the field is not in what it applies any more.
-    pub(super) fn applying(who: &str, habit: String) -> Self {
+    /// A manager that does this, and that stops once the field is not in what it applies any more.
+    pub(super) fn applying(who: &str, cause: String) -> Self {
         Self {
-            habit,
+            cause,
             remedy: format!("remove spec.replicas from what {who} applies"),
         }
     }
@@ -122,7 +122,7 @@ impl Object {
             // or a webhook on its behalf, does not.
             other_owner: match autoscaled {
                 Some(annotation) => Some(OtherOwner {
-                    habit: format!("the autoscaler sets it, by annotation {annotation}"),
+                    cause: format!("the autoscaler sets it, by annotation {annotation}"),
                     remedy: format!("remove the annotation {annotation}"),
                 }),
                 None => applier().map(|applied| {
@@ -277,7 +277,7 @@ mod tests {
             let autoscaled = json!({"annotations": {annotation: "1", PAUSED: ""}});
             let found = parse("machineDeployment", &autoscaled, &json!({}));
             let expected = OtherOwner {
-                habit: format!("the autoscaler sets it, by annotation {annotation}"),
+                cause: format!("the autoscaler sets it, by annotation {annotation}"),
                 remedy: format!("remove the annotation {annotation}"),
             };
             assert_eq!(found.other_owner, Some(expected));

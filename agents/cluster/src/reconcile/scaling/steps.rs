@@ -165,7 +165,7 @@ fn scale(
             Reason::OwnedByOthers,
             format!(
                 "spec.replicas is {replicas}, must be {to}: {}; {}, or remove this object from spec.clusterAPI.replicas of the SIPCluster",
-                owner.habit, owner.remedy
+                owner.cause, owner.remedy
             ),
         )),
         _ => None,
