@@ -12,7 +12,7 @@ use super::{
     error::{Error, refusal},
     kinds::{Child, Kind},
     last_applied::{Unchanged, Written},
-    made_for::{Whose, has_owner_of},
+    made_for::{Owner, has_owner_of},
     node_port_conflicts,
     objects::{Applied, Exposed, Objects, Prepared},
     observed::Observed,
@@ -171,7 +171,7 @@ async fn take_unseen(
     if let Some(message) = ownership::foreign_child(site.identity, cluster, child.kind(), &found) {
         return Ok(Err(Problem::new(NAME_CONFLICT, message)));
     }
-    let is_own = Whose::by_metadata(&found).is_some_and(|whose| whose.is(cluster));
+    let is_own = Owner::of_object(&found).is_some_and(|owner| owner.is_cluster(cluster));
     let is_shown = is_own && site.identity.is_labelled(found.labels.as_ref());
     match found.resource_version {
         Some(version) if !is_shown => apply_to(site, child, Some(version)).await.map(Ok),

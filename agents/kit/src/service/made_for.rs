@@ -39,28 +39,28 @@ pub(super) fn is_of_instance(object: &ObjectMeta, name: &str) -> bool {
 
 /// The cluster to which an object belongs.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Whose {
+pub(super) enum Owner {
     /// The cluster with this uid owns it.
-    Owner(String),
+    Uid(String),
     /// No cluster owns it; it was made for the cluster of this name in its namespace.
     MadeFor(String),
 }
 
-impl Whose {
+impl Owner {
     /// By owner references, or else labels; `None` where neither name a cluster, as for objects of the Airship SIP operator.
-    pub(super) fn by_metadata(object: &ObjectMeta) -> Option<Self> {
+    pub(super) fn of_object(object: &ObjectMeta) -> Option<Self> {
         let mut owners = object.owner_references.iter().flatten();
         if let Some(owner) = owners.find(|owner| owner.kind == "SIPCluster") {
-            return Some(Self::Owner(owner.uid.clone()));
+            return Some(Self::Uid(owner.uid.clone()));
         }
         let made_for = object.labels.as_ref().and_then(cluster);
         made_for.map(|cluster| Self::MadeFor(cluster.to_owned()))
     }
 
     /// Whether it is of the cluster with this uid and name.
-    pub(super) fn is(&self, (uid, name): (&str, &str)) -> bool {
+    pub(super) fn is_cluster(&self, (uid, name): (&str, &str)) -> bool {
         match self {
-            Self::Owner(owner) => owner == uid,
+            Self::Uid(owner) => owner == uid,
             Self::MadeFor(cluster) => cluster == name,
         }
     }

@@ -17,7 +17,7 @@ use super::{
     error::Error,
     identity::Identity,
     kinds::{Children, Kind},
-    made_for::{Whose, is_of_instance},
+    made_for::{Owner, is_of_instance},
     site::Site,
 };
 use crate::apply;
@@ -176,7 +176,7 @@ fn ownerless<'a>(
     };
     let instance = |service: &Service| {
         let (namespace, name) = (service.namespace()?, service.name_any());
-        let Whose::MadeFor(cluster) = Whose::by_metadata(&service.metadata)? else {
+        let Owner::MadeFor(cluster) = Owner::of_object(&service.metadata)? else {
             return None;
         };
         let stays = service.metadata.deletion_timestamp.is_none() && is_of_instance(&service.metadata, &name);
@@ -286,8 +286,7 @@ async fn delete_unowned(site: &Site, instance: &Instance, kind: Kind, suffix: &s
 
 /// Whether no `SIPCluster` owns an object that was made for this one. One that is being deleted stays as it is.
 fn is_unowned(found: &ObjectMeta, cluster: &str) -> bool {
-    found.deletion_timestamp.is_none()
-        && Whose::by_metadata(found) == Some(Whose::MadeFor(cluster.to_owned()))
+    found.deletion_timestamp.is_none() && Owner::of_object(found) == Some(Owner::MadeFor(cluster.to_owned()))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use super::{
     by_namespace::{ByNamespace, TenantStore},
     identity::Identity,
     kinds::{Child, Kind},
-    made_for::{self, Whose},
+    made_for::{self, Owner},
     objects::Objects,
     tenant_watches::TenantAccess,
     versions::Versions,
@@ -144,7 +144,7 @@ impl Stores {
         for deployment in self.deployments.state() {
             if deployment.metadata.deletion_timestamp.is_none()
                 && made_for::is_of_instance(&deployment.metadata, &deployment.name_any())
-                && let Some(Whose::MadeFor(cluster)) = Whose::by_metadata(&deployment.metadata)
+                && let Some(Owner::MadeFor(cluster)) = Owner::of_object(&deployment.metadata)
                 && let Some(namespace) = deployment.namespace()
             {
                 instances.insert((namespace, deployment.name_any(), cluster));

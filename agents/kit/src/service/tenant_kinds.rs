@@ -18,7 +18,7 @@ use kube::{
 use super::{
     by_namespace::{ByNamespace, TenantStore},
     kinds::Visit,
-    made_for::Whose,
+    made_for::Owner,
     versions::Versions,
 };
 use crate::{apply::Object, retries::watch_pauses};
@@ -65,7 +65,7 @@ fn observed<K>(event: Event<K>, concerned: impl Fn(&K) -> Vec<ObjectRef<SIPClust
 pub(super) fn clusters_of(object: &impl Resource) -> Vec<ObjectRef<SIPCluster>> {
     let meta = object.meta();
     let namespace = meta.namespace.as_deref();
-    if let Some(Whose::MadeFor(cluster)) = Whose::by_metadata(meta)
+    if let Some(Owner::MadeFor(cluster)) = Owner::of_object(meta)
         && let Some(namespace) = namespace
     {
         return vec![ObjectRef::new(&cluster).within(namespace)];

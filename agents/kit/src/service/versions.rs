@@ -10,7 +10,7 @@ use std::{
 use api::labels;
 use kube::{Resource, ResourceExt as _, runtime::watcher::Event};
 
-use super::made_for::Whose;
+use super::made_for::Owner;
 
 /// The versions that a watch of one namespace has shown. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -27,13 +27,13 @@ struct Recorded {
     shown: String,
     /// Whether it is being deleted.
     ends: bool,
-    whose: Option<Whose>,
+    owner: Option<Owner>,
     instance: Option<String>,
 }
 
 impl Recorded {
     fn is_of(&self, cluster: (&str, &str)) -> bool {
-        self.whose.as_ref().is_some_and(|whose| whose.is(cluster))
+        self.owner.as_ref().is_some_and(|owner| owner.is_cluster(cluster))
     }
 }
 
@@ -93,11 +93,11 @@ impl Versions {
     pub(super) fn without_owner(&self) -> Vec<(String, String, String)> {
         let known = self.known();
         let stay = known.objects.iter().filter(|(_, recorded)| !recorded.ends);
-        let found = stay.filter_map(|(name, recorded)| match &recorded.whose {
-            Some(Whose::MadeFor(cluster)) => {
+        let found = stay.filter_map(|(name, recorded)| match &recorded.owner {
+            Some(Owner::MadeFor(cluster)) => {
                 Some((name.clone(), recorded.instance.clone()?, cluster.clone()))
             }
-            Some(Whose::Owner(_)) | None => None,
+            Some(Owner::Uid(_)) | None => None,
         });
         found.collect()
     }
@@ -108,17 +108,17 @@ impl Versions {
 }
 
 fn recorded(object: &impl Resource) -> Option<(String, Recorded)> {
-    let (version, whose) = (version(object)?, Whose::by_metadata(object.meta()));
-    let shown = match &whose {
+    let (version, owner) = (version(object)?, Owner::of_object(object.meta()));
+    let shown = match &owner {
         // The generation does not change when the object loses its owner, so the resource version is used.
-        Some(Whose::MadeFor(_)) => format!("{} without owner", object.resource_version()?),
-        Some(Whose::Owner(_)) | None => version.clone(),
+        Some(Owner::MadeFor(_)) => format!("{} without owner", object.resource_version()?),
+        Some(Owner::Uid(_)) | None => version.clone(),
     };
     let recorded = Recorded {
         version,
         shown,
         ends: object.meta().deletion_timestamp.is_some(),
-        whose,
+        owner,
         instance: object.labels().get(labels::INSTANCE).cloned(),
     };
     Some((object.name_any(), recorded))
