@@ -29,7 +29,7 @@ pub use service::{
     Override, Resources, Service, WorkerBalancer,
 };
 
-use self::names::Heirs;
+use self::names::Takeover;
 use crate::cluster_api::ClusterApiCluster;
 use crate::fault::{Fault, Invalid};
 use crate::sip_cluster::{SIPCluster, SIPClusterSpec};
@@ -149,14 +149,18 @@ impl Cluster {
         let cluster = self.reference.name.as_str();
         let entries = self.load_balancers_control_plane.iter_mut();
         let entries = entries.map(ControlPlaneBalancer::entry_mut);
-        service::keep_names((service::CONTROL_PLANE, cluster, Heirs::Any), entries, made);
+        service::keep_names(
+            (service::CONTROL_PLANE, cluster, Takeover::AnyEntry),
+            entries,
+            made,
+        );
         let entries = self.load_balancers_worker.iter_mut();
         let entries = entries.map(WorkerBalancer::entry_mut);
-        service::keep_names((service::WORKER, cluster, Heirs::Any), entries, made);
+        service::keep_names((service::WORKER, cluster, Takeover::AnyEntry), entries, made);
         let entries = self.jump_hosts.iter_mut().map(JumpHost::entry_mut);
-        service::keep_names((service::JUMP_HOST, cluster, Heirs::None), entries, made);
+        service::keep_names((service::JUMP_HOST, cluster, Takeover::SameIndex), entries, made);
         let entries = self.auth.iter_mut().map(Auth::entry_mut);
-        service::keep_names((service::AUTH, cluster, Heirs::None), entries, made);
+        service::keep_names((service::AUTH, cluster, Takeover::SameIndex), entries, made);
         self
     }
 

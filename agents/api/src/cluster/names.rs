@@ -19,18 +19,18 @@ pub(super) struct Wanted {
     /// The name in the spec; without one, the name by the entry's index.
     pub(super) name: ObjectName,
     /// Whether the spec sets the name.
-    pub(super) named: bool,
+    pub(super) is_named: bool,
     /// Its node ports, where the spec sets them.
     pub(super) ports: BTreeSet<u16>,
 }
 
 /// Which entries may take over an existing instance whose ports match no entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Heirs {
+pub(super) enum Takeover {
     /// Any entry that has no instance yet.
-    Any,
+    AnyEntry,
     /// No entry with other ports, except the one with the instance's index: with the objects it would take over another entry's keys.
-    None,
+    SameIndex,
 }
 
 /// Assigns each entry the name of its objects. `indexed`: names by index, at least as many as there are entries and existing instances together.
@@ -38,11 +38,11 @@ pub(super) fn assign(
     wanted: &[Wanted],
     indexed: &[ObjectName],
     made: &MadePorts,
-    heirs: Heirs,
+    takeover: Takeover,
 ) -> Vec<ObjectName> {
     let mut names: Vec<Option<ObjectName>> = wanted
         .iter()
-        .map(|entry| entry.named.then(|| entry.name.clone()))
+        .map(|entry| entry.is_named.then(|| entry.name.clone()))
         .collect();
     let mut used: BTreeSet<String> = names.iter().flatten().map(ToString::to_string).collect();
     for (entry, name) in by_ports(wanted, made) {
@@ -64,11 +64,12 @@ pub(super) fn assign(
             continue;
         }
         // Where the ports of the entry or of the instance are not known, the instance may have been made for the entry.
-        let may_inherit =
-            |ports: &BTreeSet<u16>| heirs == Heirs::Any || entry.ports.is_empty() || ports.is_empty();
+        let may_take_over = |ports: &BTreeSet<u16>| {
+            takeover == Takeover::AnyEntry || entry.ports.is_empty() || ports.is_empty()
+        };
         let mut left = made
             .iter()
-            .filter(|(name, ports)| is_indexed(name, base) && may_inherit(ports));
+            .filter(|(name, ports)| is_indexed(name, base) && may_take_over(ports));
         *name = left
             .find(|(left, _)| used.insert((*left).clone()))
             .map(|(left, _)| ObjectName::made(left));
@@ -103,7 +104,7 @@ fn is_indexed(name: &str, base: &str) -> bool {
 /// Pairs of an entry without a name and an existing instance with common ports, the pair with most common ports first.
 fn by_ports(wanted: &[Wanted], made: &MadePorts) -> Vec<(usize, ObjectName)> {
     let mut pairs = Vec::new();
-    for (index, entry) in wanted.iter().enumerate().filter(|(_, entry)| !entry.named) {
+    for (index, entry) in wanted.iter().enumerate().filter(|(_, entry)| !entry.is_named) {
         for (name, ports) in made {
             let common = entry.ports.intersection(ports).count();
             let others = entry.ports.len() + ports.len() - 2 * common;
@@ -185,21 +186,21 @@ mod tests {
                 .enumerate()
                 .map(|(index, ports)| Wanted {
                     name: name(index),
-                    named: false,
+                    is_named: false,
                     ports: ports.into_iter().collect(),
                 })
                 .collect();
             let made = made
                 .into_iter()
                 .map(|(name, ports)| (name.to_owned(), ports.into_iter().collect()));
-            let names = assigned(&wanted, &made.collect(), Heirs::Any);
+            let names = assigned(&wanted, &made.collect(), Takeover::AnyEntry);
             assert_eq!(names, expected, "{what}");
         }
     }
 
-    fn assigned(wanted: &[Wanted], made: &MadePorts, heirs: Heirs) -> Vec<String> {
+    fn assigned(wanted: &[Wanted], made: &MadePorts, takeover: Takeover) -> Vec<String> {
         let indexed: Vec<_> = (0..wanted.len() + made.len()).map(name).collect();
-        let names = assign(wanted, &indexed, made, heirs);
+        let names = assign(wanted, &indexed, made, takeover);
         names.iter().map(ToString::to_string).collect()
     }
 
@@ -248,7 +249,7 @@ mod tests {
                 .enumerate()
                 .map(|(index, ports)| Wanted {
                     name: name(index),
-                    named: false,
+                    is_named: false,
                     ports: ports.into_iter().collect(),
                 })
                 .collect();
@@ -256,7 +257,7 @@ mod tests {
                 .into_iter()
                 .map(|(name, ports)| (name.to_owned(), ports.into_iter().collect()));
             assert_eq!(
-                assigned(&wanted, &made.collect(), Heirs::None),
+                assigned(&wanted, &made.collect(), Takeover::SameIndex),
                 expected,
                 "{what}"
             );

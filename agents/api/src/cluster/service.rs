@@ -15,7 +15,7 @@ use std::str::FromStr;
 use vocabulary::{LabelKey, LabelValue, NetworkId};
 
 use super::auth::Provider;
-use super::names::{self, Heirs, MadePorts, Wanted};
+use super::names::{self, MadePorts, Takeover, Wanted};
 use super::ports::PortRange;
 
 pub use exposure::{Exposure, Override};
@@ -78,7 +78,7 @@ impl ObjectName {
 
 /// Gives the entries of a kind the names of the objects that were made for them.
 pub(super) fn keep_names<'a>(
-    (prefix, cluster, heirs): (&str, &str, Heirs),
+    (prefix, cluster, takeover): (&str, &str, Takeover),
     entries: impl Iterator<Item = (&'a mut Service, BTreeSet<u16>)>,
     made: &MadePorts,
 ) {
@@ -88,14 +88,14 @@ pub(super) fn keep_names<'a>(
     for (service, ports) in entries {
         wanted.push(Wanted {
             name: service.object_name.clone(),
-            named: service.named,
+            is_named: service.is_named,
             ports,
         });
         services.push(service);
     }
     let by_index = |index| ObjectName(indexed(prefix, cluster, index));
     let by_index: Vec<_> = (0..wanted.len() + made.len()).map(by_index).collect();
-    let names = names::assign(&wanted, &by_index, &made, heirs);
+    let names = names::assign(&wanted, &by_index, &made, takeover);
     for (service, name) in services.into_iter().zip(names) {
         service.object_name = name;
     }
@@ -134,7 +134,7 @@ pub struct BadImage;
 pub struct Service {
     object_name: ObjectName,
     /// Whether the spec says the name.
-    named: bool,
+    is_named: bool,
     image: Image,
     node_labels: BTreeMap<LabelKey, LabelValue>,
     network_id: NetworkId,

@@ -339,7 +339,7 @@ fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> O
     let changes = exposure::parse(*changes, &entry.field("override"), faults);
     Some(Service {
         object_name: object_name?,
-        named: name.is_some(),
+        is_named: name.is_some(),
         image: image?,
         node_labels,
         network_id: network_id?,
