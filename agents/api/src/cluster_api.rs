@@ -22,11 +22,11 @@ pub struct ClusterApiCluster {
 
 /// Whether a host's consumer belongs to a Cluster.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Belongs {
+pub enum Ownership {
     /// It belongs to this Cluster.
-    Yes,
+    Own,
     /// It belongs to another Cluster.
-    No,
+    Foreign,
     /// Nothing on the host names its Cluster.
     Unknown,
 }
@@ -53,7 +53,7 @@ impl ClusterApiCluster {
 
     /// The Cluster that a host's annotation names; without one, or where it cannot be parsed, the Cluster with the name of the SIPCluster.
     #[must_use]
-    pub fn meant(annotation: Option<&str>, sip_cluster: &str) -> Self {
+    pub fn served_by(annotation: Option<&str>, sip_cluster: &str) -> Self {
         annotation.and_then(Self::from_text).unwrap_or_else(|| Self {
             namespace: None,
             name: sip_cluster.to_owned(),
@@ -92,19 +92,19 @@ impl ClusterApiCluster {
     /// Whether a host's consumer belongs to this Cluster. `tenant`: namespace of the SIPCluster; `label`: value of [`labels::CLUSTER_API`] on the
     /// host.
     #[must_use]
-    pub fn owns(&self, consumer: &ConsumerReference, tenant: &str, label: Option<&str>) -> Belongs {
+    pub fn owns(&self, consumer: &ConsumerReference, tenant: &str, label: Option<&str>) -> Ownership {
         let is_claim = consumer.is_host_claim();
         // A HostClaim carries no name of a Cluster; it lives in the namespace of the tenant.
         let namespace = self.namespace.as_deref().or(is_claim.then_some(tenant));
         let label = label.filter(|label| !label.is_empty());
         if namespace.is_some_and(|namespace| Some(namespace) != consumer.namespace.as_deref()) {
-            return Belongs::No;
+            return Ownership::Foreign;
         }
         match label {
-            Some(label) if label == self.name => Belongs::Yes,
-            Some(_) => Belongs::No,
-            None if is_claim => Belongs::Yes,
-            None => Belongs::Unknown,
+            Some(label) if label == self.name => Ownership::Own,
+            Some(_) => Ownership::Foreign,
+            None if is_claim => Ownership::Own,
+            None => Ownership::Unknown,
         }
     }
 }
@@ -168,31 +168,31 @@ mod tests {
         let claim = consumer("metal3.io/v1alpha1", "HostClaim", "tenant");
         let thing = consumer("x/v1", "Thing", "y");
         for (annotation, user, label, expected) in [
-            (None, &machine, Some("shop"), Belongs::Yes),
-            (None, &machine, Some("stall"), Belongs::No),
-            (None, &machine, None, Belongs::Unknown),
-            (None, &machine, Some(""), Belongs::Unknown),
-            (Some("stall"), &machine, Some("stall"), Belongs::Yes),
-            (Some("stall"), &machine, Some("shop"), Belongs::No),
-            (Some("metal/stall"), &machine, Some("stall"), Belongs::Yes),
-            (Some("other/stall"), &machine, Some("stall"), Belongs::No),
-            (None, &claim, None, Belongs::Yes),
-            (None, &claim, Some("stall"), Belongs::No),
-            (Some("other/shop"), &claim, None, Belongs::No),
-            (None, &thing, None, Belongs::Unknown),
+            (None, &machine, Some("shop"), Ownership::Own),
+            (None, &machine, Some("stall"), Ownership::Foreign),
+            (None, &machine, None, Ownership::Unknown),
+            (None, &machine, Some(""), Ownership::Unknown),
+            (Some("stall"), &machine, Some("stall"), Ownership::Own),
+            (Some("stall"), &machine, Some("shop"), Ownership::Foreign),
+            (Some("metal/stall"), &machine, Some("stall"), Ownership::Own),
+            (Some("other/stall"), &machine, Some("stall"), Ownership::Foreign),
+            (None, &claim, None, Ownership::Own),
+            (None, &claim, Some("stall"), Ownership::Foreign),
+            (Some("other/shop"), &claim, None, Ownership::Foreign),
+            (None, &thing, None, Ownership::Unknown),
         ] {
-            let meant = ClusterApiCluster::meant(annotation, "shop");
+            let served = ClusterApiCluster::served_by(annotation, "shop");
             let label_shown = label.unwrap_or("-");
             assert_eq!(
-                meant.owns(user, "tenant", label),
+                served.owns(user, "tenant", label),
                 expected,
-                "{meant} {} {label_shown}",
+                "{served} {} {label_shown}",
                 described(user, label)
             );
         }
         let elsewhere = consumer("metal3.io/v1alpha1", "HostClaim", "tenant-b");
-        let meant = ClusterApiCluster::meant(None, "shop");
-        assert_eq!(meant.owns(&elsewhere, "tenant", None), Belongs::No);
+        let served = ClusterApiCluster::served_by(None, "shop");
+        assert_eq!(served.owns(&elsewhere, "tenant", None), Ownership::Foreign);
     }
 
     #[test]

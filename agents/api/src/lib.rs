@@ -38,7 +38,7 @@ pub use cluster::{
     Search, SecretKey, Service, Source, UpstreamOidc, UserSearch, WorkerBalancer,
     size::{PROVIDER as PROVIDER_BYTES, stored as stored_bytes},
 };
-pub use cluster_api::{Belongs, ClusterApiCluster, HOST_CLAIM, METAL3, described as describe_consumer};
+pub use cluster_api::{ClusterApiCluster, HOST_CLAIM, METAL3, Ownership, described as describe_consumer};
 pub use crd::{custom_resource_definitions, to_yaml as crd_to_yaml};
 pub use fault::{Fault, Invalid};
 pub use host::{BmcAddress, Host};

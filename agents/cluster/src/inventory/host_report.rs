@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::SystemTime};
 
 use api::{
-    Belongs, ClusterApiCluster, Host, OperationalStatus, ProvisioningState, describe_consumer, labels,
+    ClusterApiCluster, Host, OperationalStatus, Ownership, ProvisioningState, describe_consumer, labels,
 };
 use kit::placement::ObjectKey;
 use proto::inventory::v1 as wire;
@@ -92,9 +92,9 @@ fn foreign_use(host: &Host, cluster_api: Option<&str>) -> Option<String> {
     let user = describe_consumer(consumer, cluster);
     match [labels::CLUSTER_NAMESPACE, labels::CLUSTER_NAME, labels::NODE_TYPE].map(label) {
         [Some(namespace), Some(name), Some(_)] => {
-            let meant = ClusterApiCluster::meant(cluster_api, name);
-            (meant.owns(consumer, namespace, cluster) == Belongs::No).then(|| {
-                format!("it is used by {user}, and its labels give it to SIPCluster {namespace}/{name}, which serves {meant}")
+            let served = ClusterApiCluster::served_by(cluster_api, name);
+            (served.owns(consumer, namespace, cluster) == Ownership::Foreign).then(|| {
+                format!("it is used by {user}, and its labels give it to SIPCluster {namespace}/{name}, which serves {served}")
             })
         }
         // [`unplaced_use`] reports a host that SIP has never placed, since that depends on the existing `SIPCluster`s.

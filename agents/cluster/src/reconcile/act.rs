@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use api::{BareMetalHost, Belongs, ConsumerReference, SIPCluster, conditions::Reason};
+use api::{BareMetalHost, ConsumerReference, Ownership, SIPCluster, conditions::Reason};
 use futures::{FutureExt as _, StreamExt as _};
 use kit::{
     apply,
@@ -303,7 +303,7 @@ async fn confirm_gone(host: &HostId, context: &Context) -> Outcome {
 async fn confirm(plan: &Plan, released: Vec<Released>, context: &Context) -> Result<(), Error> {
     let served = ServedCluster::new(&plan.cluster, plan.cluster_api.as_ref());
     let is_own =
-        |consumer: &ConsumerReference, label: Option<&str>| served.owns(consumer, label) == Belongs::Yes;
+        |consumer: &ConsumerReference, label: Option<&str>| served.owns(consumer, label) == Ownership::Own;
     let confirmed = context
         .late_claims
         .confirmed(&plan.cluster, released, &context.client, is_own)

@@ -84,7 +84,7 @@ impl Holding {
     /// The Cluster API cluster that the `SIPCluster` serves.
     pub(super) fn served(&self) -> ClusterApiCluster {
         let annotation = self.cluster_api.as_ref().map(ToString::to_string);
-        ClusterApiCluster::meant(annotation.as_deref(), self.placement.cluster().name())
+        ClusterApiCluster::served_by(annotation.as_deref(), self.placement.cluster().name())
     }
 
     /// Whether the replicas of an object of Cluster API follow the role of a member.

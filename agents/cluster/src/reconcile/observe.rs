@@ -178,7 +178,7 @@ pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Re
     let mut holding = holding(placement, None, context);
     // What its `SIPCluster` named stands on its hosts still.
     let annotation = holding.hosts.values().find_map(ObservedHost::cluster_annotation);
-    let named = annotation.map(|text| ClusterApiCluster::meant(Some(text), &cluster.name));
+    let named = annotation.map(|text| ClusterApiCluster::served_by(Some(text), &cluster.name));
     holding.cluster_api = named;
     Ok(Some(Orphan { holding, routed_by }))
 }

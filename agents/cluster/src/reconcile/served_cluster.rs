@@ -2,7 +2,7 @@
 //!
 //! Where the policy on consumers is in force, a consumer of another Cluster can only be an older one or that of an exempt user.
 
-use api::{Belongs, ClusterApiCluster, ConsumerReference, describe_consumer};
+use api::{ClusterApiCluster, ConsumerReference, Ownership, describe_consumer};
 use kit::placement::ClusterId;
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ impl ServedCluster {
         let annotation = named.map(ToString::to_string);
         Self {
             tenant: cluster.namespace().to_owned(),
-            cluster: ClusterApiCluster::meant(annotation.as_deref(), cluster.name()),
+            cluster: ClusterApiCluster::served_by(annotation.as_deref(), cluster.name()),
             annotation,
         }
     }
@@ -47,7 +47,7 @@ impl ServedCluster {
     }
 
     /// Whether a consumer is of this Cluster. `label`: of the host, [`api::labels::CLUSTER_API`].
-    pub(super) fn owns(&self, consumer: &ConsumerReference, label: Option<&str>) -> Belongs {
+    pub(super) fn owns(&self, consumer: &ConsumerReference, label: Option<&str>) -> Ownership {
         self.cluster.owns(consumer, &self.tenant, label)
     }
 
@@ -57,9 +57,9 @@ impl ServedCluster {
             return User::Nobody;
         };
         match self.owns(consumer, host.cluster_label()) {
-            Belongs::Yes => User::Own,
-            Belongs::No => User::Foreign,
-            Belongs::Unknown => User::Unknown,
+            Ownership::Own => User::Own,
+            Ownership::Foreign => User::Foreign,
+            Ownership::Unknown => User::Unknown,
         }
     }
 

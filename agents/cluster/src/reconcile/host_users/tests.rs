@@ -93,7 +93,7 @@ fn of_claim() -> ConsumerReference {
 
 /// The Cluster that the `SIPCluster` `shop/shop` serves.
 fn served(annotation: Option<&str>) -> ClusterApiCluster {
-    ClusterApiCluster::meant(annotation, "shop")
+    ClusterApiCluster::served_by(annotation, "shop")
 }
 
 /// The Machine and its owner, or the `HostClaim`.

@@ -233,7 +233,7 @@ mod tests {
             ),
         ] {
             let cluster_id = ClusterId::new(key(asks.0, asks.1), "u");
-            let served = ClusterApiCluster::meant(annotation, asks.1);
+            let served = ClusterApiCluster::served_by(annotation, asks.1);
             let asking = Asking {
                 cluster: &cluster_id,
                 served: &served,
@@ -248,7 +248,7 @@ mod tests {
     fn an_empty_name_is_no_consent() {
         // A spec cannot name these; labels can be empty.
         let cluster = ClusterId::new(key("a", "shop"), "u");
-        let served = ClusterApiCluster::meant(None, "shop");
+        let served = ClusterApiCluster::served_by(None, "shop");
         let asking = Asking {
             cluster: &cluster,
             served: &served,
