@@ -60,7 +60,7 @@ impl Triggers {
     }
 
     /// Records the hosts that a cluster holds, in place of those before.
-    pub fn holds(&self, cluster: &ObjectKey, hosts: BTreeSet<ObjectKey>) {
+    pub fn set_hosts(&self, cluster: &ObjectKey, hosts: BTreeSet<ObjectKey>) {
         let mut state = self.lock();
         for host in state.holdings.remove(cluster).unwrap_or_default() {
             if state.holders.get(&host) == Some(cluster) {
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_host_triggers_its_cluster_once_however_often_it_changes() {
         let triggers = Triggers::default();
-        triggers.holds(&key("cluster"), BTreeSet::from([key("host")]));
+        triggers.set_hosts(&key("cluster"), BTreeSet::from([key("host")]));
         triggers.host(&key("host"));
         triggers.host(&key("host"));
         triggers.host(&key("stranger"));
@@ -123,7 +123,7 @@ mod tests {
             Some(ObjectRef::new("cluster").within("ns"))
         );
         assert_eq!(named.next().now_or_never(), None);
-        triggers.holds(&key("cluster"), BTreeSet::new());
+        triggers.set_hosts(&key("cluster"), BTreeSet::new());
         triggers.host(&key("host"));
         assert_eq!(named.next().now_or_never(), None);
     }

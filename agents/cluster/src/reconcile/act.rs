@@ -44,7 +44,7 @@ const REFUSED: Duration = Duration::from_secs(30);
 /// Carries out a plan for a cluster; `object`: its `SIPCluster`, if there is one.
 pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Context) -> Outcomes {
     if let Some(hosts) = &plan.watched {
-        context.triggers.holds(plan.cluster.key(), hosts.clone());
+        context.triggers.set_hosts(plan.cluster.key(), hosts.clone());
         if hosts.is_empty() {
             context.late_claims.forget(plan.cluster.key());
         }

@@ -33,7 +33,7 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
         Evidence::Reported => services::drained(observation.not_installed, object, epoch, member),
         Evidence::Listed(routed_by) => routed_by.is_none(),
     });
-    let is_held = status::holds(object, placement);
+    let is_held = status::has_placement(object, placement);
     Plan {
         cluster_api: holding.cluster_api.clone(),
         // Every Node of the tenant's cluster goes, so pods have no Node to move to.
@@ -120,7 +120,7 @@ pub(super) fn released(observation: &Observation<'_>) -> Plan {
         "every host is released; waiting for the deletion of: {}",
         waiting.join(", ")
     );
-    let held = status::held(object);
+    let held = status::placement_in_status(object);
     Plan {
         status: Some(Draft::Fixed(OwnStatus {
             findings: status_draft::deleting(&why, false),

@@ -45,7 +45,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         requeue: node_waits,
         left: nodes_left,
     } = node_drain::plan(object, cluster, (holding, &mut members), *now);
-    let is_held = status::holds(object, placement);
+    let is_held = status::has_placement(object, placement);
     let (gating, skipped) = services::sections(cluster, not_installed);
     let wanted = cluster
         .roles()
@@ -113,7 +113,9 @@ fn not_followed(object: &api::SIPCluster, finding: &Finding) -> Option<Event> {
 
 /// The Machines that the status names, by the uid of their host.
 fn named_machines(object: &api::SIPCluster) -> BTreeMap<String, Machine> {
-    let members = status::held(object).into_iter().flat_map(|held| &held.members);
+    let members = status::placement_in_status(object)
+        .into_iter()
+        .flat_map(|held| &held.members);
     members
         .filter_map(|member| Some((member.uid.clone(), Machine::parse(member.machine.as_deref()?)?)))
         .collect()

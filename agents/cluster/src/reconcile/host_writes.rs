@@ -84,7 +84,7 @@ pub(super) enum LoadBalancerRule {
 }
 
 impl LoadBalancerRule {
-    const fn holds(self, load_balancers_ready: bool) -> bool {
+    const fn is_met(self, load_balancers_ready: bool) -> bool {
         match self {
             Self::Applied | Self::Drained => load_balancers_ready,
             Self::Any => true,
@@ -204,7 +204,7 @@ impl Condition {
             MarkRule::OfMember => facts.is_marked(),
             MarkRule::Any => true,
         };
-        let load_balancers_hold = load_balancers.holds(facts.load_balancers_ready);
+        let load_balancers_hold = load_balancers.is_met(facts.load_balancers_ready);
         [
             (labels.contains(&facts.labels()), Violation::Labels),
             (mark_holds, Violation::Mark),
@@ -260,7 +260,7 @@ impl HostAction {
             mark: _,
             load_balancers,
         } = Verb::ConfirmGone.condition();
-        load_balancers.holds(load_balancers_ready).then(|| Self {
+        load_balancers.is_met(load_balancers_ready).then(|| Self {
             verb: Verb::ConfirmGone,
             release: member.release(),
             resource_version: String::new(),

@@ -175,7 +175,7 @@ fn want(member: &Member, action: Action) -> WantedMember {
 
 /// For how long a member has been leaving, by the status: so another process counts from the same time.
 fn waited(object: &SIPCluster, member: &Member, now: Timestamp) -> Option<Duration> {
-    let held = status::held(object)?.members.iter();
+    let held = status::placement_in_status(object)?.members.iter();
     let mut held =
         held.filter(|held| held.uid == member.host().uid() && held.state == MemberState::Releasing);
     let since = held.next()?.since.as_ref()?.0;

@@ -163,7 +163,7 @@ pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Re
     let placement = placement.map_err(Error::scheduler)?;
     let releases = |placement: &Placement| placement.members().iter().any(Member::is_releasing);
     let Some(placement) = placement.filter(releases) else {
-        context.triggers.holds(cluster, BTreeSet::new());
+        context.triggers.set_hosts(cluster, BTreeSet::new());
         return Ok(None);
     };
     known_epoch(&placement, context)?;
@@ -198,7 +198,7 @@ fn holding(placement: Placement, cluster_api: Option<ClusterApiCluster>, context
         .map(|member| member.host().key().clone());
     context
         .triggers
-        .holds(placement.cluster().key(), members.collect());
+        .set_hosts(placement.cluster().key(), members.collect());
     let mut hosts = BTreeMap::new();
     let mut pending = BTreeSet::new();
     for member in placement.members() {
@@ -234,7 +234,9 @@ async fn machines(
     context: &Context,
 ) -> BTreeMap<String, MachineLookup> {
     let (mut machines, served) = (BTreeMap::new(), holding.served());
-    let known = status::held(object).into_iter().flat_map(|held| &held.members);
+    let known = status::placement_in_status(object)
+        .into_iter()
+        .flat_map(|held| &held.members);
     let named: BTreeSet<&str> = known
         .filter(|member| member.machine.is_some())
         .map(|member| &*member.uid)
@@ -297,7 +299,7 @@ fn known_epoch(placement: &Placement, context: &Context) -> Result<(), Error> {
 
 /// An agent never acts on an older epoch than the status has, nor on an older placement than the status has.
 fn not_older(object: &SIPCluster, placement: &Placement) -> Result<(), Error> {
-    let Some(held) = status::held(object) else {
+    let Some(held) = status::placement_in_status(object) else {
         return Ok(());
     };
     let (epoch, revision) = (placement.position().epoch(), placement.position().revision());

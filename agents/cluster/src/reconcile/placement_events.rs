@@ -56,7 +56,7 @@ fn about_all(placement: &Placement, scheduled: Option<&str>) -> Option<Event> {
 
 /// Members that have failed, are to be moved, replace others, or leave: one Event for each of these kinds.
 fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
-    let before = status::held(object);
+    let before = status::placement_in_status(object);
     let (mut failed, mut moves) = (Vec::new(), Vec::new());
     let (mut replacing, mut leaving) = (Vec::new(), Vec::new());
     for member in holding.placement.members() {

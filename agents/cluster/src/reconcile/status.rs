@@ -72,12 +72,13 @@ impl<'a> Applied<'a> {
 }
 
 /// Whether the status holds exactly this placement.
-pub(super) fn holds(object: &SIPCluster, placement: &placed::Placement) -> bool {
-    held(object).is_some_and(|held| Position::new(held.epoch, held.revision) == placement.position())
+pub(super) fn has_placement(object: &SIPCluster, placement: &placed::Placement) -> bool {
+    placement_in_status(object)
+        .is_some_and(|held| Position::new(held.epoch, held.revision) == placement.position())
 }
 
 /// The placement in the status.
-pub(super) fn held(object: &SIPCluster) -> Option<&Placement> {
+pub(super) fn placement_in_status(object: &SIPCluster) -> Option<&Placement> {
     object.status.as_ref()?.placement.as_ref()
 }
 

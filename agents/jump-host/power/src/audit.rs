@@ -112,11 +112,11 @@ impl Caller {
         }
     }
 
-    pub(crate) fn holds(&mut self, holder: &Holder) {
+    pub(crate) fn set_holder(&mut self, holder: &Holder) {
         self.holder = Some(holder.clone());
     }
 
-    pub(crate) fn is(&mut self, tenant: &Tenant) {
+    pub(crate) fn set_tenant(&mut self, tenant: &Tenant) {
         self.tenant = Some(tenant.clone());
     }
 }

@@ -149,7 +149,7 @@ impl<M: Membership> Executor<M> {
             tenant, host, bmc, ..
         } = polls.effect;
         if polls.held.elapsed() >= HELD {
-            let asked = timeout(HELD, self.still_held(tenant, host.id()));
+            let asked = timeout(HELD, self.check_still_held(tenant, host.id()));
             // The state of a host that another cluster holds must not be shown. An error that leaves the holder unknown does not end the wait.
             if let Ok(Err(Error::NotAMember { .. } | Error::Releasing { .. })) =
                 self.unless_over(operation, asked).await?

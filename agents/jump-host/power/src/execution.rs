@@ -260,7 +260,7 @@ impl<M: Membership> Executor<M> {
                 }
             };
             let checked = Instant::now();
-            self.still_held(tenant, id).await?;
+            self.check_still_held(tenant, id).await?;
             let host = self.reread(tenant, &host).await?;
             Ok((host, system, send, checked))
         };
@@ -311,7 +311,7 @@ impl<M: Membership> Executor<M> {
     }
 
     /// Checks that the cluster holds the host now, and does not release it.
-    pub(crate) async fn still_held(&self, tenant: &Tenant, id: &HostId) -> Result<(), Error> {
+    pub(crate) async fn check_still_held(&self, tenant: &Tenant, id: &HostId) -> Result<(), Error> {
         let members = self.membership.members(&tenant.cluster).await?;
         let member = members.iter().find(|member| member.host == *id);
         let cluster = tenant.cluster.key().to_string();

@@ -170,7 +170,7 @@ impl<M: Membership> Api<M> {
         let host = clipped(host);
         let admitted = async {
             let holder = power.reviews.holder(headers, peer.address().ip()).await?;
-            caller.holds(&holder);
+            caller.set_holder(&holder);
             power.limits.call(&holder)?;
             let tenant = tenant(&power.executor.client.0, &holder).await?;
             caller.is(&tenant);
@@ -336,7 +336,10 @@ impl<M: Membership> Admitted<M> {
             return Ok(Begun::Known(follower));
         }
         let member = self.member(Intent::Change).await?;
-        self.power.executor.still_held(&self.tenant, &member.host).await?;
+        self.power
+            .executor
+            .check_still_held(&self.tenant, &member.host)
+            .await?;
         let (host, name) = (member.host.uid(), member.host.to_string());
         let begun = operations.begin(cluster, key, (host, &name, &self.host), action, || {
             self.power.limits.act(cluster, host)
