@@ -175,7 +175,7 @@ async fn poll_tenants(
     let nodes = TenantNodes::default();
     let own = [start::api_server_uri().await?, agent.config.scheduler().clone()];
     let resolver = Resolver::from_system().context("host names cannot be resolved")?;
-    let means = tenant_nodes::run::Means {
+    let dependencies = tenant_nodes::run::Dependencies {
         client: client.clone(),
         destinations: Destinations::new(
             resolver,
@@ -187,7 +187,7 @@ async fn poll_tenants(
         triggers: triggers.clone(),
         polls: Polls::registered(&agent.process.metrics),
     };
-    let polling = tenant_nodes::run::run(nodes.clone(), means);
+    let polling = tenant_nodes::run::run(nodes.clone(), dependencies);
     agent.process.tasks.spawn_endless("Nodes of tenants", polling);
     Ok(nodes)
 }

@@ -56,7 +56,7 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
     };
     if let Some(wanted) = wanted {
         let nodes = &context.tenant_nodes;
-        nodes.want(plan.cluster.key(), wanted, Instant::now());
+        nodes.set_wanted(plan.cluster.key(), wanted, Instant::now());
     }
     let mut outcomes = Outcomes::default();
     if let (Some(object), Some(action)) = (object, plan.finalizer) {

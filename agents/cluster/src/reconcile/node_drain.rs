@@ -123,7 +123,7 @@ pub(super) fn plan(
         } else {
             Action::Keep
         };
-        wanted.push(want(member, action));
+        wanted.push(wanted_member(member, action));
     }
     let known = object
         .status
@@ -163,7 +163,7 @@ pub(super) fn tenant_nodes(
     })
 }
 
-fn want(member: &Member, action: Action) -> WantedMember {
+fn wanted_member(member: &Member, action: Action) -> WantedMember {
     WantedMember {
         host: member.host().clone(),
         role: member.role().to_owned(),

@@ -82,7 +82,7 @@ impl Cluster {
     }
 
     /// Takes what a pass wants from now on. Returns whether the members differ from before.
-    pub(super) fn want(&mut self, wanted: Wanted) -> bool {
+    pub(super) fn set_wanted(&mut self, wanted: Wanted) -> bool {
         let is_changed = self.wanted.members != wanted.members;
         self.is_changed |= is_changed;
         self.wanted = wanted;

@@ -80,12 +80,12 @@ impl Entry {
 
 impl Clusters {
     /// Takes what a pass wants of a cluster's Nodes. Returns whether that differs from before.
-    pub(super) fn want(&mut self, key: &ObjectKey, wanted: Wanted, now: Instant) -> bool {
+    pub(super) fn set_wanted(&mut self, key: &ObjectKey, wanted: Wanted, now: Instant) -> bool {
         let entries = &mut self.entries;
         let entry = entries.entry(key.clone()).or_insert_with(|| Entry::new(now));
-        entry.deletions.want(&wanted.members, now);
+        entry.deletions.set_wanted(&wanted.members, now);
         match &mut entry.cluster {
-            Some(cluster) if cluster.is_of(&wanted) => cluster.want(wanted),
+            Some(cluster) if cluster.is_of(&wanted) => cluster.set_wanted(wanted),
             Some(_) | None => {
                 self.generation = self.generation.wrapping_add(1);
                 entry.cluster = Some(Cluster::new(wanted, self.generation, now));

@@ -26,7 +26,7 @@ struct Deletion {
 
 impl Deletions {
     /// Records the members whose Nodes a pass wants deleted, and forgets the others.
-    pub(super) fn want(&mut self, members: &[WantedMember], now: Instant) {
+    pub(super) fn set_wanted(&mut self, members: &[WantedMember], now: Instant) {
         let deleted = members.iter().filter(|member| member.action == Action::Delete);
         let deleted: BTreeSet<&str> = deleted.map(|member| member.host.uid()).collect();
         self.0.retain(|uid, _| deleted.contains(&**uid));

@@ -31,8 +31,8 @@ pub(super) fn nodes_by_host<'a>(wanted: &Wanted, nodes: &'a [Node]) -> BTreeMap<
             .addresses
             .iter()
             .filter_map(|address| by_address.get(address));
-        let means: BTreeSet<&str> = by_id.into_iter().chain(by_address).flatten().copied().collect();
-        if let [uid] = means.into_iter().collect::<Vec<_>>()[..] {
+        let matched: BTreeSet<&str> = by_id.into_iter().chain(by_address).flatten().copied().collect();
+        if let [uid] = matched.into_iter().collect::<Vec<_>>()[..] {
             candidates.entry(uid).or_default().push(node);
         }
     }

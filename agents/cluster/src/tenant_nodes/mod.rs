@@ -185,12 +185,12 @@ impl TenantNodes {
     }
 
     /// Takes what a pass wants of the Nodes of a cluster; `None`: they are not polled, and what is known of them is forgotten.
-    pub fn want(&self, cluster: &ObjectKey, wanted: Option<Wanted>, now: Instant) {
+    pub fn set_wanted(&self, cluster: &ObjectKey, wanted: Option<Wanted>, now: Instant) {
         let Some(wanted) = wanted else {
             self.lock().forget(cluster);
             return;
         };
-        if self.lock().want(cluster, wanted, now) {
+        if self.lock().set_wanted(cluster, wanted, now) {
             self.changed.notify_one();
         }
     }

@@ -44,7 +44,7 @@ pub(super) struct Found {
 pub(super) async fn poll(
     cluster: &ObjectKey,
     (wanted, turn): (&Wanted, usize),
-    wishes: &TenantNodes,
+    tenant_nodes: &TenantNodes,
     (client, destinations, events): (&Client, &Destinations, &Events),
 ) -> Result<Found, Problem> {
     let kubeconfig = kubeconfig(client, cluster, wanted).await?;
@@ -53,7 +53,7 @@ pub(super) async fn poll(
         cluster,
         wanted,
         turn,
-        wishes,
+        tenant_nodes,
         events,
     };
     in_time(connection, &drains).await
@@ -128,7 +128,7 @@ struct Drains<'a> {
     wanted: &'a Wanted,
     turn: usize,
     /// What passes want now, which may have changed since the poll began.
-    wishes: &'a TenantNodes,
+    tenant_nodes: &'a TenantNodes,
     events: &'a Events,
 }
 
@@ -176,7 +176,7 @@ impl Drains<'_> {
     /// Whether a pass still wants for a member what it wanted when the poll began.
     fn is_wanted(&self, member: &WantedMember) -> bool {
         let uid = self.wanted.object.uid.as_deref();
-        self.wishes.action((self.cluster, uid), member.host.uid()) == Some(member.action)
+        self.tenant_nodes.action((self.cluster, uid), member.host.uid()) == Some(member.action)
     }
 
     async fn delete(&self, server: &Server, member: &WantedMember, node: &Node) -> Result<Drain, Error> {

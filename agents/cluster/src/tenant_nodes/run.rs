@@ -20,7 +20,7 @@ const OF_NAMESPACE: usize = 2;
 const IDLE: Duration = Duration::from_mins(1);
 
 /// What polls need besides what is wanted.
-pub struct Means {
+pub struct Dependencies {
     /// Client of the site's API server, for reading kubeconfigs.
     pub client: Client,
     /// Restricts the addresses to which polls connect.
@@ -39,15 +39,15 @@ pub struct Means {
 ///
 /// # Errors
 /// Never; it polls until it is dropped.
-pub async fn run(nodes: TenantNodes, means: Means) -> Result<(), Infallible> {
+pub async fn run(nodes: TenantNodes, dependencies: Dependencies) -> Result<(), Infallible> {
     let mut running = FuturesUnordered::new();
     loop {
         let now = Instant::now();
         let (begun, next) = nodes.begin(now, AT_ONCE.saturating_sub(running.len()), OF_NAMESPACE);
         for begun in begun {
             // The `SIPCluster` may have been deleted without a pass over it.
-            if means.inventory.has_cluster(&begun.cluster) {
-                running.push(one(&nodes, &means, begun));
+            if dependencies.inventory.has_cluster(&begun.cluster) {
+                running.push(one(&nodes, &dependencies, begun));
             } else {
                 nodes.is_gone(&begun);
             }
@@ -61,21 +61,25 @@ pub async fn run(nodes: TenantNodes, means: Means) -> Result<(), Infallible> {
     }
 }
 
-async fn one(nodes: &TenantNodes, means: &Means, begun: Begun) {
+async fn one(nodes: &TenantNodes, dependencies: &Dependencies, begun: Begun) {
     let began = Instant::now();
     let found = poll::poll(
         &begun.cluster,
         (&begun.wanted, begun.turn),
         nodes,
-        (&means.client, &means.destinations, &means.events),
+        (
+            &dependencies.client,
+            &dependencies.destinations,
+            &dependencies.events,
+        ),
     )
     .await;
-    means.polls.ended(found.as_ref().err());
+    dependencies.polls.ended(found.as_ref().err());
     let cluster = &begun.cluster;
     if let Err(Problem { passes: _, message }) = &found {
         tracing::debug!(%cluster, message, "the Nodes of a tenant's cluster could not be read");
     }
     if nodes.end(&begun, (began, Instant::now()), found) {
-        means.triggers.cluster(begun.cluster);
+        dependencies.triggers.cluster(begun.cluster);
     }
 }

@@ -53,8 +53,8 @@ impl Scene {
         self.start + Duration::from_secs(seconds)
     }
 
-    fn want(&self, seconds: u64, key: &ObjectKey, wanted: Wanted) {
-        self.nodes.want(key, Some(wanted), self.at(seconds));
+    fn set_wanted(&self, seconds: u64, key: &ObjectKey, wanted: Wanted) {
+        self.nodes.set_wanted(key, Some(wanted), self.at(seconds));
     }
 
     /// Polls begin, of 8 places and 2 for a namespace. Returns them, and after how many seconds the next is due.
@@ -92,9 +92,9 @@ fn names(begun: &[Begun]) -> Vec<&str> {
 fn slow_clusters_take_their_own_share() {
     let scene = Scene::new();
     for name in ["a", "b", "c", "d"] {
-        scene.want(0, &key("slow", name), wanted(&["h1"]));
+        scene.set_wanted(0, &key("slow", name), wanted(&["h1"]));
     }
-    scene.want(0, &key("zoo", "quick"), wanted(&["h1"]));
+    scene.set_wanted(0, &key("zoo", "quick"), wanted(&["h1"]));
     let (first, next) = scene.begin(0);
     assert_eq!((names(&first), next), (vec!["a", "b", "quick"], None));
     let end = |begun: &Begun, from, to| scene.end(begun, (from, to), Err(silent("x")));
@@ -103,8 +103,8 @@ fn slow_clusters_take_their_own_share() {
     let (second, next) = scene.begin(8);
     assert_eq!((names(&second), next), (vec!["c"], Some(Duration::from_secs(3))));
     // It took 8 s, and so it waits 72 s, whatever is wanted.
-    scene.want(8, &key("slow", "a"), wanted(&["h1", "h2"]));
-    scene.want(8, &key("zoo", "quick"), wanted(&["h1", "h2"]));
+    scene.set_wanted(8, &key("slow", "a"), wanted(&["h1", "h2"]));
+    scene.set_wanted(8, &key("zoo", "quick"), wanted(&["h1", "h2"]));
     end(&first[1], 0, 8);
     end(&second[0], 8, 9);
     let (third, _) = scene.begin(10);
@@ -115,26 +115,26 @@ fn slow_clusters_take_their_own_share() {
 fn what_is_forgotten_keeps_its_share_and_its_rest() {
     let scene = Scene::new();
     let cluster = key("slow", "a");
-    scene.want(0, &cluster, wanted(&["h1"]));
+    scene.set_wanted(0, &cluster, wanted(&["h1"]));
     let first = scene.one(0);
     // Its poll runs: another one begins neither beside it, nor for another Secret.
     for second in 1..5 {
-        scene.nodes.want(&cluster, None, scene.at(second));
+        scene.nodes.set_wanted(&cluster, None, scene.at(second));
         assert_eq!(scene.begin(second), (vec![], None));
         let other = Wanted {
             secret: format!("other-{second}"),
             ..wanted(&["h1"])
         };
-        scene.want(second, &cluster, other);
+        scene.set_wanted(second, &cluster, other);
         assert_eq!(scene.begin(second), (vec![], None));
     }
     // What the first Secret gave says nothing of another one.
     assert!(!scene.end(&first, (0, 15), Ok(found(&[("uid-h1", Drain::NoNode)]))));
     assert_eq!(scene.report(15, &cluster), Report::default());
     // It took 15 s, and so it rests for 135 s.
-    scene.nodes.want(&cluster, None, scene.at(16));
+    scene.nodes.set_wanted(&cluster, None, scene.at(16));
     assert_eq!(scene.begin(20), (vec![], None));
-    scene.want(21, &cluster, wanted(&["h1"]));
+    scene.set_wanted(21, &cluster, wanted(&["h1"]));
     assert_eq!(scene.begin(149), (vec![], Some(Duration::from_secs(1))));
     assert_eq!(scene.begin(150).0.len(), 1);
 }
@@ -143,10 +143,10 @@ fn what_is_forgotten_keeps_its_share_and_its_rest() {
 fn what_no_cluster_is_any_more_is_not_kept() {
     let scene = Scene::new();
     let cluster = key("tenant", "one");
-    scene.want(0, &cluster, wanted(&["h1"]));
+    scene.set_wanted(0, &cluster, wanted(&["h1"]));
     scene.nodes.is_gone(&scene.one(0));
     assert_eq!(scene.begin(1), (vec![], None));
-    scene.want(2, &cluster, wanted(&["h1"]));
+    scene.set_wanted(2, &cluster, wanted(&["h1"]));
     scene.poll(2, Ok(found(&[])));
 }
 
@@ -154,14 +154,14 @@ fn what_no_cluster_is_any_more_is_not_kept() {
 fn the_same_wish_is_polled_after_the_usual_pause() {
     let scene = Scene::new();
     let cluster = key("tenant", "one");
-    scene.want(0, &cluster, wanted(&["h1"]));
+    scene.set_wanted(0, &cluster, wanted(&["h1"]));
     scene.poll(0, Err(silent("x")));
-    scene.want(0, &cluster, wanted(&["h1"]));
+    scene.set_wanted(0, &cluster, wanted(&["h1"]));
     assert_eq!(
         scene.begin(1),
         (vec![], PAUSE.checked_sub(Duration::from_secs(1)))
     );
-    scene.nodes.want(&cluster, None, scene.at(1));
+    scene.nodes.set_wanted(&cluster, None, scene.at(1));
     assert_eq!(scene.begin(10), (vec![], None));
 }
 
@@ -169,7 +169,7 @@ fn the_same_wish_is_polled_after_the_usual_pause() {
 fn what_somebody_has_to_change_is_polled_more_rarely() {
     let scene = Scene::new();
     let cluster = key("tenant", "one");
-    scene.want(0, &cluster, wanted(&["h1"]));
+    scene.set_wanted(0, &cluster, wanted(&["h1"]));
     let mut now = 0;
     for pause in [10, 20, 40, 80, 120, 120] {
         scene.poll(now, Err(missing()));
@@ -183,7 +183,7 @@ fn what_somebody_has_to_change_is_polled_more_rarely() {
         secret: "other".to_owned(),
         ..wanted(&["h1"])
     };
-    scene.want(now, &cluster, other);
+    scene.set_wanted(now, &cluster, other);
     scene.poll(now + 1, Err(silent("x")));
     assert_eq!(scene.begin(now + 1), (vec![], Some(PAUSE)));
 }
@@ -195,7 +195,7 @@ fn a_drain_to_which_no_poll_came_is_as_it_was() {
     for member in &mut wanted.members {
         member.action = Action::Drain;
     }
-    scene.want(0, &cluster, wanted);
+    scene.set_wanted(0, &cluster, wanted);
     let drained = Drain::Drained { node: "a".to_owned() };
     scene.poll(
         0,
@@ -230,10 +230,10 @@ fn a_deletion_has_its_time_from_when_it_is_tried() {
         let of = |uid: &str| left.get(uid).map(Duration::as_secs);
         (of("uid-h1"), of("uid-h2"))
     };
-    scene.want(0, &cluster, wanted(Action::Drain));
+    scene.set_wanted(0, &cluster, wanted(Action::Drain));
     let begun = scene.one(0);
     assert_eq!(left(1), (None, None));
-    scene.want(1, &cluster, wanted(Action::Delete));
+    scene.set_wanted(1, &cluster, wanted(Action::Delete));
     assert_eq!(left(1), (Some(180), Some(180)));
     // That poll was to drain it.
     scene.end(&begun, (0, 2), Ok(found(&[("uid-h1", Drain::NoNode)])));
@@ -243,7 +243,7 @@ fn a_deletion_has_its_time_from_when_it_is_tried() {
     let drained = Drain::Drained { node: "a".to_owned() };
     assert!(scene.end(&begun, (20, 21), Ok(found(&[("uid-h1", drained.clone())]))));
     assert_eq!(left(21), (Some(29), Some(160)));
-    scene.want(25, &cluster, wanted(Action::Delete));
+    scene.set_wanted(25, &cluster, wanted(Action::Delete));
     // Whatever fails, the deletion was tried.
     scene.poll(35, Err(silent("x")));
     assert_eq!(left(40), (Some(10), Some(25)));
@@ -253,11 +253,11 @@ fn a_deletion_has_its_time_from_when_it_is_tried() {
         secret: "other".to_owned(),
         ..wanted(Action::Delete)
     };
-    scene.want(50, &cluster, other);
+    scene.set_wanted(50, &cluster, other);
     assert_eq!(left(50), (Some(0), Some(15)));
     // It was in use meanwhile.
-    scene.want(60, &cluster, wanted(Action::Drain));
-    scene.want(70, &cluster, wanted(Action::Delete));
+    scene.set_wanted(60, &cluster, wanted(Action::Drain));
+    scene.set_wanted(70, &cluster, wanted(Action::Delete));
     assert_eq!(left(70), (Some(180), Some(180)));
     assert_eq!(left(249), (Some(1), Some(1)), "no poll came");
 }
@@ -266,7 +266,7 @@ fn a_deletion_has_its_time_from_when_it_is_tried() {
 fn a_report_changes_only_when_something_has_changed() {
     let scene = Scene::new();
     let cluster = key("tenant", "one");
-    scene.want(0, &cluster, wanted(&["h1"]));
+    scene.set_wanted(0, &cluster, wanted(&["h1"]));
     assert!(scene.poll(0, Ok(found(&[]))) && !scene.poll(10, Ok(found(&[]))));
     let lasting = |seconds| scene.report(seconds, &cluster).lasting_problem;
     // It answers in turns.
@@ -309,7 +309,7 @@ fn what_the_status_has_counts_until_polls_show_more() {
         known: known.clone(),
         ..wanted(&["h1", "h2"])
     };
-    scene.want(0, &cluster, wanted);
+    scene.set_wanted(0, &cluster, wanted);
     let has = |seconds| {
         let report = scene.report(seconds, &cluster);
         let status = api::TenantNodes {
@@ -329,7 +329,7 @@ fn what_the_status_has_counts_until_polls_show_more() {
 fn a_problem_is_as_long_as_a_status_may_have_it() {
     let scene = Scene::new();
     let cluster = key("tenant", "one");
-    scene.want(0, &cluster, wanted(&["h1"]));
+    scene.set_wanted(0, &cluster, wanted(&["h1"]));
     let long = format!("{}\u{1b}[2J", "a".repeat(70_000));
     for now in (0..=60).step_by(10) {
         scene.poll(now, Err(silent(&long)));
@@ -344,7 +344,7 @@ fn a_problem_is_as_long_as_a_status_may_have_it() {
 fn only_a_refusal_that_lasts_does_not_pass() {
     let scene = Scene::new();
     let cluster = key("tenant", "one");
-    scene.want(0, &cluster, wanted(&["h1"]));
+    scene.set_wanted(0, &cluster, wanted(&["h1"]));
     for (at, found, passes) in [
         (0, Err(missing()), Some(true)),
         (10, Err(missing()), Some(false)),
@@ -388,7 +388,7 @@ fn a_step_that_is_refused_once_is_tried_again() {
     ] {
         let mut wanted = wanted(&["h1"]);
         wanted.members[0].action = action;
-        scene.want(now, &cluster, wanted);
+        scene.set_wanted(now, &cluster, wanted);
         let shown: Vec<(&str, Drain)> = shown.map(|drain| ("uid-h1", drain.clone())).into_iter().collect();
         scene.poll(now, Ok(found(&shown)));
         assert_eq!(

@@ -16,21 +16,21 @@ async fn step(
     step_while(server, (wanted, wanted), turn, nodes).await
 }
 
-/// A step of drains of a poll that began with the first wish, while the second one stands. With the Events that it published.
+/// A step of drains of a poll that began with the first of both, while the second one is wanted. With the Events that it published.
 async fn step_while(
     server: &Server,
     (began, stands): (&Wanted, &Wanted),
     turn: usize,
     nodes: &[Node],
 ) -> (BTreeMap<String, Drain>, Vec<String>) {
-    let (cluster, wishes) = (key("one"), TenantNodes::default());
-    wishes.want(&cluster, Some(stands.clone()), std::time::Instant::now());
+    let (cluster, tenant_nodes) = (key("one"), TenantNodes::default());
+    tenant_nodes.set_wanted(&cluster, Some(stands.clone()), std::time::Instant::now());
     let (client, published) = api_server(|_| (201, "{}".to_owned()));
     let drain = Drains {
         cluster: &cluster,
         wanted: began,
         turn,
-        wishes: &wishes,
+        tenant_nodes: &tenant_nodes,
         events: &Events::new(client, "test"),
     };
     let mut drains = BTreeMap::new();
@@ -202,14 +202,14 @@ async fn a_poll_ends_whether_the_server_answers_or_not() {
     let (wanted, _) = members(3, Action::Drain, 3);
     let item = |n: usize| json!({"metadata": {"name": format!("n{n:03}"), "uid": "u"}, "spec": {"providerID": format!("metal3://uid-h{n:03}")}});
     let nodes = json!({"items": [item(0), item(1), item(2)]}).to_string();
-    let (cluster, wishes) = (key("one"), TenantNodes::default());
-    wishes.want(&cluster, Some(wanted.clone()), std::time::Instant::now());
+    let (cluster, tenant_nodes) = (key("one"), TenantNodes::default());
+    tenant_nodes.set_wanted(&cluster, Some(wanted.clone()), std::time::Instant::now());
     let (client, _) = api_server(|_| (201, "{}".to_owned()));
     let drains = Drains {
         cluster: &cluster,
         wanted: &wanted,
         turn: 0,
-        wishes: &wishes,
+        tenant_nodes: &tenant_nodes,
         events: &Events::new(client, "test"),
     };
     for (silent, found) in [
