@@ -146,17 +146,17 @@ impl Keeper {
         secret: Secret,
     ) -> Result<Data, Error> {
         self.take_over_script(instance).await?;
-        let Some(missing) = needs(&secret, instance) else {
+        let Some(change) = needs(&secret, instance) else {
             return Ok(secret.data.unwrap_or_default());
         };
-        let keys = missing.host_key.then(|| self.keys(instance));
-        let change = change(&secret, instance, missing, keys.unwrap_or_default());
+        let keys = change.lacks_host_key.then(|| self.keys(instance));
+        let patch = merge_patch(&secret, instance, change, keys.unwrap_or_default());
         let params = PatchParams {
             field_manager: Some(MANAGER.0.to_owned()),
             ..PatchParams::default()
         };
         let patched = secrets
-            .patch(instance.name(), &params, &Patch::Merge(change))
+            .patch(instance.name(), &params, &Patch::Merge(patch))
             .await;
         let patched = patched.map_err(Error::kubernetes("complete the Secret with the host keys"))?;
         Ok(patched.data.unwrap_or_default())
@@ -195,8 +195,9 @@ async fn read(secrets: &Api<Secret>, name: &str) -> Result<Option<Secret>, Error
 
 /// What to change in a Secret.
 #[derive(Debug, PartialEq)]
-struct Missing {
-    host_key: bool,
+struct Change {
+    /// Whether the agent adds a host key, since the Secret has none.
+    lacks_host_key: bool,
     /// Keys that are removed, with `null`: SIP kept the passwords of the hosts' BMCs beside its ssh configuration.
     removed: serde_json::Map<String, Value>,
 }
@@ -228,7 +229,7 @@ fn foreign(secret: &Secret, (uid, cluster): (&str, &str)) -> Option<String> {
 }
 
 /// What to change in a Secret; `None` if it needs no change.
-fn needs(secret: &Secret, instance: &Instance<'_>) -> Option<Missing> {
+fn needs(secret: &Secret, instance: &Instance<'_>) -> Option<Change> {
     let owned = secret
         .owner_references()
         .iter()
@@ -239,12 +240,15 @@ fn needs(secret: &Secret, instance: &Instance<'_>) -> Option<Missing> {
         .filter(|name| ["hosts", "ssh_config"].contains(&name.as_str()) && is_made_by_sip(secret, owned))
         .map(|name| (name.clone(), Value::Null))
         .collect();
-    let host_key = !secret.data.iter().flatten().any(|(name, _)| is_host_key(name));
+    let lacks_host_key = !secret.data.iter().flatten().any(|(name, _)| is_host_key(name));
     let labelled = instance
         .pod_labels()
         .iter()
         .all(|(label, value)| secret.labels().get(label) == Some(value));
-    (host_key || !removed.is_empty() || !owned || !labelled).then_some(Missing { host_key, removed })
+    (lacks_host_key || !removed.is_empty() || !owned || !labelled).then_some(Change {
+        lacks_host_key,
+        removed,
+    })
 }
 
 /// Whether SIP made the Secret: SIP's field manager has written it, or it has SIP's label and no owner. This agent sets both.
@@ -261,7 +265,7 @@ fn is_made_by_sip(secret: &Secret, owned: bool) -> bool {
 }
 
 /// The change of a Secret that lacks something, as a merge patch. Other owners stay.
-fn change(secret: &Secret, instance: &Instance<'_>, missing: Missing, keys: Data) -> Value {
+fn merge_patch(secret: &Secret, instance: &Instance<'_>, change: Change, keys: Data) -> Value {
     let ObjectMeta {
         labels,
         owner_references: ours,
@@ -270,7 +274,7 @@ fn change(secret: &Secret, instance: &Instance<'_>, missing: Missing, keys: Data
     let others = secret.owner_references().iter();
     let others = others.filter(|owner| owner.uid != instance.cluster().uid());
     let owners: Vec<OwnerReference> = others.cloned().chain(ours.into_iter().flatten()).collect();
-    let mut data = missing.removed;
+    let mut data = change.removed;
     data.extend(keys.into_iter().map(|(name, value)| (name, json!(value))));
     json!({
         "metadata": {
@@ -358,16 +362,16 @@ mod tests {
         let cluster = cluster();
         let instance = instance(&cluster, &cluster.jump_hosts()[0]);
         let before = secret(json!({"ownerReferences": [owner("ConfigMap", "theirs", false)]}));
-        let missing = needs(&before, &instance).unwrap();
-        assert!(!missing.host_key && missing.removed.is_empty(), "{missing:?}");
-        let change = change(&before, &instance, missing, Data::new());
-        let owners = change["metadata"]["ownerReferences"].as_array().unwrap();
+        let change = needs(&before, &instance).unwrap();
+        assert!(!change.lacks_host_key && change.removed.is_empty(), "{change:?}");
+        let patch = merge_patch(&before, &instance, change, Data::new());
+        let owners = patch["metadata"]["ownerReferences"].as_array().unwrap();
         let owners: Vec<_> = owners.iter().map(|owner| &owner["uid"]).collect();
         assert_eq!(owners, ["theirs", "ours"]);
-        assert_eq!(change["data"], json!({}));
+        assert_eq!(patch["data"], json!({}));
 
         // Ours by now, with our labels: the values are still somebody else's.
-        let ours = secret(change["metadata"].clone());
+        let ours = secret(patch["metadata"].clone());
         assert_eq!(needs(&ours, &instance), None);
     }
 
@@ -379,8 +383,8 @@ mod tests {
             json!({"managedFields": [{"manager": "manager", "operation": "Update"}]}),
             json!({"labels": {"app.kubernetes.io/part-of": "sip"}}),
         ] {
-            let missing = needs(&secret(metadata), &instance).unwrap();
-            assert_eq!(missing.removed.keys().collect::<Vec<_>>(), ["hosts"]);
+            let change = needs(&secret(metadata), &instance).unwrap();
+            assert_eq!(change.removed.keys().collect::<Vec<_>>(), ["hosts"]);
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     members::Membership,
     operations::Operation,
     reads::Reads,
-    redfish::{Client, Failure, Line, Network, System, Unsent},
+    redfish::{ActionConnection, Client, Failure, Network, System, Unsent},
     tenant::Tenant,
 };
 
@@ -87,7 +87,7 @@ struct Prepared {
     client: Client,
     system: System,
     /// What to send, and over what; `None`: the host is as asked.
-    send: Option<(&'static str, Line)>,
+    send: Option<(&'static str, ActionConnection)>,
     /// When the last checks have begun.
     checked: Instant,
 }
@@ -159,10 +159,10 @@ impl<M: Membership> Executor<M> {
     ) -> Result<(), Error> {
         let host = Host::read(&self.client.0, &self.namespaces, id).await?;
         ending.host = Some(host.reference());
-        let (address, way) = host.bmc(tenant.bmc_proxy)?;
+        let (address, route) = host.bmc(tenant.bmc_proxy)?;
         let (bmc, namespace) = (address.authority(), tenant.cluster.namespace());
         let taking = async {
-            let resolved = self.network.resolve(&address, way).await;
+            let resolved = self.network.resolve(&address, route).await;
             self.bmc_locks.take(&bmc, &resolved, namespace).await
         };
         let lock = self
@@ -177,7 +177,7 @@ impl<M: Membership> Executor<M> {
             send,
             checked,
         } = prepared;
-        let Some((reset_type, line)) = send else {
+        let Some((reset_type, connection)) = send else {
             client.logout().await;
             operation.step(Step::Done(Done {
                 power_state: convert::power(system.reading.power).into(),
@@ -191,7 +191,7 @@ impl<M: Membership> Executor<M> {
         }
         sending(reset_type);
         operation.sending();
-        let sent = client.reset_over(line, &system, reset_type).await;
+        let sent = client.reset_over(connection, &system, reset_type).await;
         drop(lock);
         if let Err(unsent) = sent {
             client.logout().await;
@@ -255,8 +255,11 @@ impl<M: Membership> Executor<M> {
             let send = match reset_type {
                 None => None,
                 Some(reset_type) => {
-                    let line = client.line().await.map_err(|failure| failed(&host, failure))?;
-                    Some((reset_type, line))
+                    let connection = client
+                        .connect_for_action()
+                        .await
+                        .map_err(|failure| failed(&host, failure))?;
+                    Some((reset_type, connection))
                 }
             };
             let checked = Instant::now();
@@ -334,8 +337,8 @@ impl<M: Membership> Executor<M> {
         host: &Host,
         credentials: &Credentials,
     ) -> Result<Client, Error> {
-        let (address, way) = host.bmc(tenant.bmc_proxy)?;
-        let login = Client::login(&self.network, &address, way, credentials).await;
+        let (address, route) = host.bmc(tenant.bmc_proxy)?;
+        let login = Client::login(&self.network, &address, route, credentials).await;
         login.map_err(|failure| failed(host, failure))
     }
 }

@@ -13,7 +13,7 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use crate::{
     bmc::{Address, Credentials},
     error::Error,
-    redfish::{Power, Way},
+    redfish::{Power, Route},
 };
 
 /// A member's BareMetalHost, as read a moment ago.
@@ -150,7 +150,7 @@ impl Host {
     ///
     /// # Errors
     /// [`Error::BmcUnusable`].
-    pub(crate) fn bmc(&self, proxy: bool) -> Result<(Address, Way), Error> {
+    pub(crate) fn bmc(&self, proxy: bool) -> Result<(Address, Route), Error> {
         let Bmc {
             address,
             credentials_name: _,
@@ -158,11 +158,11 @@ impl Host {
         } = self.object.spec.bmc.clone().unwrap_or_default();
         let address =
             Address::parse(address.as_deref()).map_err(|refused| self.unusable(refused.to_string()))?;
-        let way = Way {
+        let route = Route {
             verify: disable_certificate_verification != Some(true),
             proxy,
         };
-        Ok((address, way))
+        Ok((address, route))
     }
 
     /// Reads who may log in to its BMC: the one Secret that it names, in its own namespace.
@@ -304,8 +304,8 @@ mod tests {
         let address = "redfish://192.0.2.1/redfish/v1/Systems/1";
         for (given, verify) in [(Value::Null, true), (json!(false), true), (json!(true), false)] {
             let bmc = json!({"spec": {"bmc": {"address": address, "disableCertificateVerification": given}}});
-            let (_, way) = host(&bmc).bmc(false).unwrap();
-            assert_eq!(way, Way { verify, proxy: false });
+            let (_, route) = host(&bmc).bmc(false).unwrap();
+            assert_eq!(route, Route { verify, proxy: false });
         }
         let error = host(&json!({})).bmc(true).unwrap_err();
         assert!(

@@ -7,7 +7,7 @@ use super::{
     exchange::{self, Answer, Login},
     failure::Failure,
     model::{RawActionInfo, RawSystem, System},
-    network::{Network, Way},
+    network::{Network, Route},
     reference,
     session::{self, Session},
 };
@@ -28,11 +28,11 @@ pub enum Unsent {
 }
 
 /// A connection for one action.
-pub struct Line(Connection);
+pub struct ActionConnection(Connection);
 
-impl std::fmt::Debug for Line {
+impl std::fmt::Debug for ActionConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Line")
+        f.write_str("ActionConnection")
     }
 }
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Line {
 pub struct Client {
     network: Network,
     address: Address,
-    way: Way,
+    route: Route,
     login: Login,
     session: Session,
     /// For reads. An action has a connection of its own.
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client")
             .field("address", &self.address)
-            .field("way", &self.way)
+            .field("route", &self.route)
             .finish_non_exhaustive()
     }
 }
@@ -66,16 +66,16 @@ impl Client {
     pub async fn login(
         network: &Network,
         address: &Address,
-        way: Way,
+        route: Route,
         credentials: &Credentials,
     ) -> Result<Self, Failure> {
-        let mut connection = connect::open(network, address, way).await?;
+        let mut connection = connect::open(network, address, route).await?;
         let (login, session) = session::login(network, address, &mut connection, credentials).await?;
         Ok(Self {
             network: network.clone(),
             path: address.system().to_owned(),
             address: address.clone(),
-            way,
+            route,
             login,
             session,
             connection: Some(connection),
@@ -141,8 +141,8 @@ impl Client {
     /// # Errors
     /// [`Unsent`] says whether the BMC may have carried it out.
     pub async fn reset(&self, system: &System, reset_type: &str) -> Result<(), Unsent> {
-        let line = self.line().await.map_err(Unsent::Refused)?;
-        self.reset_over(line, system, reset_type).await
+        let connection = self.connect_for_action().await.map_err(Unsent::Refused)?;
+        self.reset_over(connection, system, reset_type).await
     }
 
     /// Opens a connection for one action. A connection that was open before could break during the request, and then nobody could tell whether
@@ -150,17 +150,22 @@ impl Client {
     ///
     /// # Errors
     /// As [`Failure`] lists; the BMC has received nothing.
-    pub async fn line(&self) -> Result<Line, Failure> {
-        connect::open(&self.network, &self.address, self.way)
+    pub async fn connect_for_action(&self) -> Result<ActionConnection, Failure> {
+        connect::open(&self.network, &self.address, self.route)
             .await
-            .map(Line)
+            .map(ActionConnection)
     }
 
     /// Sends a reset action over a connection that was opened for it, at once.
     ///
     /// # Errors
     /// [`Unsent`] says whether the BMC may have carried it out.
-    pub async fn reset_over(&self, line: Line, system: &System, reset_type: &str) -> Result<(), Unsent> {
+    pub async fn reset_over(
+        &self,
+        connection: ActionConnection,
+        system: &System,
+        reset_type: &str,
+    ) -> Result<(), Unsent> {
         let Some(reset) = &system.reset else {
             return Err(Unsent::Refused(Failure::NotRedfish {
                 bmc: self.address.authority(),
@@ -168,7 +173,7 @@ impl Client {
                 found: "a system without reset action".to_owned(),
             }));
         };
-        let Line(mut connection) = line;
+        let ActionConnection(mut connection) = connection;
         let body = serde_json::json!({ "ResetType": reset_type });
         let request = (Method::POST, &*reset.target, &self.login);
         let answer = exchange::exchange(
@@ -220,7 +225,7 @@ impl Client {
         let mut connection = match self.connection.take() {
             // A connection whose end the client has not noticed yet makes the request fail.
             Some(open) if open.sender.is_ready() => open,
-            Some(_) | None => connect::open(&self.network, &self.address, self.way).await?,
+            Some(_) | None => connect::open(&self.network, &self.address, self.route).await?,
         };
         let answer = exchange::exchange(&self.network, &self.address, &mut connection, request, None).await?;
         // One whose answer was not read to its end is of no use.

@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     failure::Failure,
-    network::{Network, Proxy, Way},
+    network::{Network, Proxy, Route},
 };
 use crate::bmc::Address;
 
@@ -41,9 +41,9 @@ pub(super) struct Connection {
 }
 
 /// Opens a connection within the time that a BMC has for it.
-pub(super) async fn open(network: &Network, address: &Address, way: Way) -> Result<Connection, Failure> {
+pub(super) async fn open(network: &Network, address: &Address, route: Route) -> Result<Connection, Failure> {
     let within = network.patience().connect;
-    let opening = opened(network, address, way);
+    let opening = opened(network, address, route);
     timeout(within, opening).await.unwrap_or_else(|_elapsed| {
         Err(Failure::Slow {
             bmc: address.authority(),
@@ -53,8 +53,8 @@ pub(super) async fn open(network: &Network, address: &Address, way: Way) -> Resu
     })
 }
 
-async fn opened(network: &Network, address: &Address, way: Way) -> Result<Connection, Failure> {
-    let Some(proxy) = network.proxy(way) else {
+async fn opened(network: &Network, address: &Address, route: Route) -> Result<Connection, Failure> {
+    let Some(proxy) = network.proxy(route) else {
         let may_reach = |ip| network.may_reach(ip);
         let resolver = network.resolver();
         let stream = connect(
@@ -66,7 +66,7 @@ async fn opened(network: &Network, address: &Address, way: Way) -> Result<Connec
         )
         .await?;
         return if address.is_tls() {
-            serve(secure(network, address, way, stream).await?, address, false).await
+            serve(secure(network, address, route, stream).await?, address, false).await
         } else {
             serve(stream, address, false).await
         };
@@ -76,7 +76,7 @@ async fn opened(network: &Network, address: &Address, way: Way) -> Result<Connec
     let stream = stream.map_err(|failure| refused(proxy, address, &runtime::error_chain::chain(&failure)))?;
     if address.is_tls() {
         let tunnel = TokioIo::new(tunnel(stream, proxy, address).await?);
-        serve(secure(network, address, way, tunnel).await?, address, false).await
+        serve(secure(network, address, route, tunnel).await?, address, false).await
     } else {
         serve(stream, address, true).await
     }
@@ -161,7 +161,7 @@ async fn tunnel(stream: TcpStream, proxy: &Proxy, address: &Address) -> Result<U
 async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
     network: &Network,
     address: &Address,
-    way: Way,
+    route: Route,
     stream: S,
 ) -> Result<tokio_rustls::client::TlsStream<S>, Failure> {
     let failed = |source| Failure::Tls {
@@ -169,7 +169,7 @@ async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
         source,
     };
     let name = ServerName::try_from(address.host()).map_err(|error| failed(io::Error::other(error)))?;
-    let connector = TlsConnector::from(network.tls(way));
+    let connector = TlsConnector::from(network.tls(route));
     connector.connect(name, stream).await.map_err(failed)
 }
 

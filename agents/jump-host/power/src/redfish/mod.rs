@@ -16,7 +16,7 @@ mod network;
 mod reference;
 mod session;
 
-pub use client::{Client, Line, Unsent};
+pub use client::{ActionConnection, Client, Unsent};
 pub use failure::Failure;
 pub use model::{Console, Power, Reading, System};
-pub use network::{Network, NetworkArgs, NetworkError, Patience, Proxy, Way};
+pub use network::{Network, NetworkArgs, NetworkError, Patience, Proxy, Route};

@@ -111,7 +111,7 @@ impl Default for Patience {
 
 /// How one host's BMC is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Route {
     /// Whether its certificate must chain to a trusted CA and bear its name.
     pub verify: bool,
     /// Whether the site's proxy is used, if it has one.
@@ -195,8 +195,8 @@ impl Network {
 
     /// Resolves a BMC's host to addresses with its port. Empty for a BMC behind the proxy, which resolves names itself, and if the name cannot be
     /// resolved within the time for a connection.
-    pub(crate) async fn resolve(&self, address: &Address, way: Way) -> Vec<SocketAddr> {
-        if self.proxy(way).is_some() {
+    pub(crate) async fn resolve(&self, address: &Address, route: Route) -> Vec<SocketAddr> {
+        if self.proxy(route).is_some() {
             return Vec::new();
         }
         let host = address.host();
@@ -215,16 +215,16 @@ impl Network {
         self.patience
     }
 
-    pub(super) fn tls(&self, way: Way) -> Arc<ClientConfig> {
-        Arc::clone(if way.verify {
+    pub(super) fn tls(&self, route: Route) -> Arc<ClientConfig> {
+        Arc::clone(if route.verify {
             &self.verifying
         } else {
             &self.trusting
         })
     }
 
-    pub(super) fn proxy(&self, way: Way) -> Option<&Proxy> {
-        self.proxy.as_ref().filter(|_| way.proxy)
+    pub(super) fn proxy(&self, route: Route) -> Option<&Proxy> {
+        self.proxy.as_ref().filter(|_| route.proxy)
     }
 }
 
@@ -348,16 +348,16 @@ mod tests {
             bmc_proxy: Some(proxy),
         };
         let network = Network::new(&args, Patience::default()).unwrap();
-        let way = |proxy| Way { verify: true, proxy };
+        let route = |proxy| Route { verify: true, proxy };
         for host in ["localhost:8443", "127.0.0.1:8443", "[::ffff:127.0.0.1]:8443"] {
             let address = format!("redfish://{host}/redfish/v1/Systems/1");
             let address = Address::parse(Some(&address)).unwrap();
-            let found = network.resolve(&address, way(false)).await;
+            let found = network.resolve(&address, route(false)).await;
             assert!(
                 found.contains(&"127.0.0.1:8443".parse().unwrap()),
                 "{host}: {found:?}"
             );
-            assert!(network.resolve(&address, way(true)).await.is_empty());
+            assert!(network.resolve(&address, route(true)).await.is_empty());
         }
     }
 

@@ -7,7 +7,7 @@ use power::{
     action::Action,
     bmc::{Address, Credentials},
     observation::Observation,
-    redfish::{Client, Failure, Network, NetworkArgs, Patience, Power, Way},
+    redfish::{Client, Failure, Network, NetworkArgs, Patience, Power, Route},
 };
 use sandbox::{
     process::Group,
@@ -15,7 +15,7 @@ use sandbox::{
 };
 
 const SYSTEMS: [&str; 3] = ["a", "b", "c"];
-const VERIFIED: Way = Way {
+const VERIFIED: Route = Route {
     verify: true,
     proxy: false,
 };
@@ -115,7 +115,7 @@ async fn wrong_credentials_and_untrusted_certificates_are_named() {
         .await
         .unwrap_err();
     assert!(matches!(failure, Failure::Tls { .. }), "{failure}");
-    let unverified = Way {
+    let unverified = Route {
         verify: false,
         ..VERIFIED
     };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use power::{
     bmc::Address,
-    redfish::{Client, Failure, Network, NetworkArgs, Patience, System, Unsent, Way},
+    redfish::{Client, Failure, Network, NetworkArgs, Patience, Route, System, Unsent},
 };
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     fault_server::{Fault, FaultServer},
 };
 
-const WAY: Way = Way {
+const ROUTE: Route = Route {
     verify: true,
     proxy: false,
 };
@@ -32,7 +32,7 @@ fn network() -> Network {
 
 async fn login(server: &FaultServer) -> Result<Client, Failure> {
     let address = Address::parse(Some(&server.bmc_address())).unwrap();
-    Client::login(&network(), &address, WAY, &credentials("root", "calvin")).await
+    Client::login(&network(), &address, ROUTE, &credentials("root", "calvin")).await
 }
 
 async fn read(server: &FaultServer) -> Result<(Client, System), Failure> {
@@ -77,7 +77,7 @@ async fn a_bmc_that_is_down_is_named_within_a_bounded_time() {
         let address = format!("redfish+http://{target}/redfish/v1/Systems/1");
         let address = Address::parse(Some(&address)).unwrap();
         let begun = Instant::now();
-        let login = Client::login(&network(), &address, WAY, &credentials("root", "calvin")).await;
+        let login = Client::login(&network(), &address, ROUTE, &credentials("root", "calvin")).await;
         let failure = login.unwrap_err();
         assert!(kinds.contains(&failure.kind()), "{failure}");
         assert!(begun.elapsed() < BOUND, "{:?}", begun.elapsed());
@@ -89,7 +89,7 @@ async fn a_bmc_without_the_tls_that_its_address_names_is_named() {
     let server = FaultServer::start(Fault::None).await;
     let address = server.bmc_address().replace("http://", "https://");
     let address = Address::parse(Some(&address)).unwrap();
-    let login = Client::login(&network(), &address, WAY, &credentials("root", "calvin")).await;
+    let login = Client::login(&network(), &address, ROUTE, &credentials("root", "calvin")).await;
     let failure = login.unwrap_err();
     assert!(["tls", "slow"].contains(&failure.kind()), "{failure}");
 }
@@ -151,7 +151,7 @@ async fn a_bmc_on_this_machine_is_refused_unless_a_test_has_it() {
         server.bmc_address().replace("127.0.0.1", "localhost"),
     ] {
         let address = Address::parse(Some(&address)).unwrap();
-        let login = Client::login(&network, &address, WAY, &credentials("root", "calvin")).await;
+        let login = Client::login(&network, &address, ROUTE, &credentials("root", "calvin")).await;
         assert_eq!(login.unwrap_err().kind(), "unreachable");
     }
     assert_eq!(server.made(), 0);
