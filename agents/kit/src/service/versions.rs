@@ -24,9 +24,9 @@ type ByName = HashMap<String, Recorded>;
 struct Recorded {
     version: String,
     /// The text by which changes are detected.
-    shown: String,
+    change_key: String,
     /// Whether it is being deleted.
-    ends: bool,
+    is_deleting: bool,
     owner: Option<Owner>,
     instance: Option<String>,
 }
@@ -68,7 +68,7 @@ impl Versions {
         let known = self.known();
         let recorded = known.objects.get(&object.name_any());
         let recorded = recorded.filter(|recorded| recorded.is_of((&owner.uid, &owner.name)))?;
-        Some(recorded.shown.clone())
+        Some(recorded.change_key.clone())
     }
 
     /// The version of the object of a name, if it is of the cluster with this uid and name.
@@ -92,7 +92,7 @@ impl Versions {
     /// Names of the objects that nobody owns and that stay, each with that of its instance and of the cluster that it was made for.
     pub(super) fn without_owner(&self) -> Vec<(String, String, String)> {
         let known = self.known();
-        let stay = known.objects.iter().filter(|(_, recorded)| !recorded.ends);
+        let stay = known.objects.iter().filter(|(_, recorded)| !recorded.is_deleting);
         let found = stay.filter_map(|(name, recorded)| match &recorded.owner {
             Some(Owner::MadeFor(cluster)) => {
                 Some((name.clone(), recorded.instance.clone()?, cluster.clone()))
@@ -109,15 +109,15 @@ impl Versions {
 
 fn recorded(object: &impl Resource) -> Option<(String, Recorded)> {
     let (version, owner) = (version(object)?, Owner::of_object(object.meta()));
-    let shown = match &owner {
+    let change_key = match &owner {
         // The generation does not change when the object loses its owner, so the resource version is used.
         Some(Owner::MadeFor(_)) => format!("{} without owner", object.resource_version()?),
         Some(Owner::Uid(_)) | None => version.clone(),
     };
     let recorded = Recorded {
         version,
-        shown,
-        ends: object.meta().deletion_timestamp.is_some(),
+        change_key,
+        is_deleting: object.meta().deletion_timestamp.is_some(),
         owner,
         instance: object.labels().get(labels::INSTANCE).cloned(),
     };
@@ -184,9 +184,12 @@ mod tests {
             let mut object = config_map("lb", None, "7");
             change(&mut object.metadata);
             versions.observe(&Event::Apply(object));
-            let shown = versions.get(&own);
-            assert_eq!(shown.is_some(), versions.by_name("lb", ("now", "shop")).is_some());
-            (shown.is_some(), versions.of_cluster(("now", "shop")).len())
+            let change_key = versions.get(&own);
+            assert_eq!(
+                change_key.is_some(),
+                versions.by_name("lb", ("now", "shop")).is_some()
+            );
+            (change_key.is_some(), versions.of_cluster(("now", "shop")).len())
         };
         let labelled = |cluster: Option<&str>| {
             let labels = json!({
