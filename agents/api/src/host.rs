@@ -352,12 +352,12 @@ fn bmc_fault(conditions: &[HostCondition]) -> Option<String> {
         reason,
         message,
     } = conditions.iter().find(unhealthy)?;
-    let words = [reason, message].into_iter().flatten();
-    let words: Vec<&str> = words
+    let parts = [reason, message].into_iter().flatten();
+    let parts: Vec<&str> = parts
         .map(String::as_str)
         .filter(|text| !text.is_empty())
         .collect();
-    Some(words.join(": "))
+    Some(parts.join(": "))
 }
 
 fn placement_revision(object: &BareMetalHost, faults: &mut Vec<Fault>) -> Option<u64> {

@@ -15,7 +15,7 @@ use crate::tables;
 const RELOAD_POLL: Duration = Duration::from_millis(10);
 const RELOAD_POLLS: usize = 3_000;
 /// Most characters of HAProxy's output in a message.
-const WORDS: usize = 1_000;
+const LENGTH: usize = 1_000;
 
 /// Runs steps in a worker, all of them on one connection. Returns what HAProxy printed besides success, for messages: only the next
 /// observation shows whether the steps took effect.
@@ -31,7 +31,7 @@ pub async fn run(
     let said = master
         .command_worker(worker, steps.iter().flat_map(|step| commands(step, members)))
         .await?;
-    Ok(words(&said))
+    Ok(unusual_output(&said))
 }
 
 /// The commands of one step.
@@ -70,7 +70,7 @@ fn ready(server: &Server, members: &Members) -> Vec<String> {
 }
 
 /// Lines other than those of success, each once.
-fn words(said: &str) -> String {
+fn unusual_output(said: &str) -> String {
     let unusual = said
         .lines()
         .map(str::trim)
@@ -84,7 +84,7 @@ fn words(said: &str) -> String {
             break;
         }
     }
-    lines.join(" ").chars().take(WORDS).collect()
+    lines.join(" ").chars().take(LENGTH).collect()
 }
 
 /// Ends an old worker's sessions with these servers. An old worker takes no commands about servers, only about sessions.
@@ -147,7 +147,7 @@ fn reasons(said: &str) -> String {
     let all = alerts.join(" ");
     format!(
         "HAProxy refuses the configuration: {}",
-        all.chars().take(WORDS).collect::<String>()
+        all.chars().take(LENGTH).collect::<String>()
     )
 }
 
@@ -203,8 +203,8 @@ mod tests {
     #[test]
     fn only_unusual_output_is_kept_and_once() {
         let said = "New server registered.\n\n\n\nNo such server.\n\nNo such server.\n\nServer deleted.\n";
-        assert_eq!(words(said), "No such server.");
-        assert_eq!(words("\n\n\n"), "");
+        assert_eq!(unusual_output(said), "No such server.");
+        assert_eq!(unusual_output("\n\n\n"), "");
     }
 
     #[test]

@@ -29,7 +29,7 @@ const ASK_SILENT_AGAIN: Duration = Duration::from_secs(30);
 /// Time after which a pod that answers without having the newest files is reported.
 const LATE: Duration = Duration::from_secs(10);
 /// Characters of what a pod reports that the condition repeats.
-const WORDS: usize = 500;
+const LENGTH: usize = 500;
 
 /// What a program of a pod answers.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,7 +124,7 @@ fn is(running: &Running, digest: &str) -> bool {
 
 /// The fault of a pod whose sshd refuses its configuration. If a broken host key is the cause, the fault has the reason of host keys.
 fn refuses(pod: &str, why: &str) -> Probe {
-    let reason = if ["host key", "hostkeys"].iter().any(|words| why.contains(words)) {
+    let reason = if ["host key", "hostkeys"].iter().any(|text| why.contains(text)) {
         HOST_KEY_INVALID
     } else {
         PODS_FAIL
@@ -143,9 +143,9 @@ fn refuses(pod: &str, why: &str) -> Probe {
 fn behind(pod: &str, failed: Option<&str>, age: Duration) -> Probe {
     let late = age >= LATE;
     let problem = match failed {
-        Some(words) => Some(Problem::new(
+        Some(message) => Some(Problem::new(
             PODS_FAIL,
-            format!("pod {pod} cannot write its files: {}", printable(words)),
+            format!("pod {pod} cannot write its files: {}", printable(message)),
         )),
         None => late.then(|| {
             let message = format!(
@@ -163,9 +163,9 @@ fn behind(pod: &str, failed: Option<&str>, age: Duration) -> Probe {
 }
 
 /// What a pod reports: cut off, and without line breaks and other control characters.
-fn printable(words: &str) -> String {
-    let visible = words.chars().map(|c| if c.is_control() { ' ' } else { c });
-    visible.take(WORDS).collect()
+fn printable(text: &str) -> String {
+    let visible = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    visible.take(LENGTH).collect()
 }
 
 async fn reported(pod: &Pod, port: &str) -> Answer {
@@ -209,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_pod_are_cut_and_have_no_control_characters() {
-        let words = format!("disk\n\u{1b}[31mfull {}", "é".repeat(32 * 1024));
-        let files = report(running("old", Some(&words)), Answer::None);
-        let sshd = report(running(EXPECTED, None), running("old", Some(&words)));
+    fn texts_of_a_pod_are_cut_and_have_no_control_characters() {
+        let text = format!("disk\n\u{1b}[31mfull {}", "é".repeat(32 * 1024));
+        let files = report(running("old", Some(&text)), Answer::None);
+        let sshd = report(running(EXPECTED, None), running("old", Some(&text)));
         for probe in [judged(&[files], LATE), judged(&[sshd], LATE)] {
             let message = probe.problem.or(probe.fault).unwrap().message;
             assert!(message.contains(": disk  [31mfull éé"), "{message}");

@@ -213,7 +213,7 @@ async fn routing_pod(pods: &[Arc<Pod>], own: &Own<'_>, desired: &Desired<'_>) ->
     let mut answers = stream::iter(asked).buffered(pod_config::AT_ONCE);
     while let Some(answer) = answers.next().await {
         if let Follows::Not { pod, failed } = answer {
-            let failed = failed.map_or_else(String::new, |words| format!(": {words}"));
+            let failed = failed.map_or_else(String::new, |message| format!(": {message}"));
             return Some(format!(
                 "pod {pod} has not confirmed that it runs the newest configuration{failed}"
             ));

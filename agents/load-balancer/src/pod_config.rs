@@ -62,9 +62,9 @@ impl Follows {
             Self::All => None,
             Self::Not {
                 pod,
-                failed: Some(words),
+                failed: Some(reason),
             } => {
-                let message = format!("pod {pod} does not run the newest configuration: {words}");
+                let message = format!("pod {pod} does not run the newest configuration: {reason}");
                 Some(Problem::new(PODS_FAIL, message))
             }
             Self::Not { pod, failed: None } => (elapsed >= SLOW).then(|| {

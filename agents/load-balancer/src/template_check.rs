@@ -36,7 +36,7 @@ const REFUSES: i32 = 1;
 pub(crate) enum Outcome {
     /// Haproxy accepts what the template makes.
     Accepted,
-    /// It refuses it, in these words.
+    /// It refuses it, with these alerts.
     Refused(String),
     /// Not known yet; why.
     Open(Problem),
@@ -55,8 +55,8 @@ pub(crate) async fn observe(
     match begin(client, check).await {
         Ok(()) => Ok(Outcome::Open(Problem::new(PROGRESSING, "it is being checked"))),
         Err(error) if apply::code(&error).is_some_and(|code| (400..500).contains(&code)) => {
-            let words = format!("it cannot be checked: {}", apply::reason(&error));
-            Ok(Outcome::Open(Problem::new(REFUSED, words)))
+            let message = format!("it cannot be checked: {}", apply::reason(&error));
+            Ok(Outcome::Open(Problem::new(REFUSED, message)))
         }
         Err(error) => Err(Error::kubernetes("start the check of a template")(error)),
     }
@@ -118,15 +118,15 @@ fn failed<'a>(pod: &Pod, line: impl Fn(&str, usize) -> Option<&'a str>) -> Outco
         .iter()
         .find(|ended| ended.exit_code == REFUSES)
         .and_then(|ended| ended.message.as_deref())
-        .map(|output| words(output, line))
-        .filter(|words| !words.is_empty());
-    if let Some(words) = refused {
-        return Outcome::Refused(words);
+        .map(|output| alerts(output, line))
+        .filter(|alerts| !alerts.is_empty());
+    if let Some(alerts) = refused {
+        return Outcome::Refused(alerts);
     }
     let of_container = ended.first().map(|ended| {
-        let words = [ended.reason.as_deref(), ended.message.as_deref()];
-        let words: Vec<&str> = words.into_iter().flatten().collect();
-        format!("exit code {}: {}", ended.exit_code, words.join(": "))
+        let parts = [ended.reason.as_deref(), ended.message.as_deref()];
+        let parts: Vec<&str> = parts.into_iter().flatten().collect();
+        format!("exit code {}: {}", ended.exit_code, parts.join(": "))
     });
     let of_pod = || {
         [status.reason, status.message]
@@ -144,7 +144,7 @@ fn failed<'a>(pod: &Pod, line: impl Fn(&str, usize) -> Option<&'a str>) -> Outco
 }
 
 /// The first alerts in haproxy's output, with the line that they are about, since lines of the template and of its output have different numbers.
-fn words<'a>(output: &str, line: impl Fn(&str, usize) -> Option<&'a str>) -> String {
+fn alerts<'a>(output: &str, line: impl Fn(&str, usize) -> Option<&'a str>) -> String {
     let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty());
     let alerts: Vec<&str> = lines().filter(|line| line.contains("[ALERT]")).collect();
     let reported = if alerts.is_empty() {
@@ -199,7 +199,7 @@ mod tests {
     fn a_template_is_refused_by_haproxys_own_words_alone() {
         let open = |reason, message: &str| Outcome::Open(Problem::new(reason, message));
         let (fine, refused) = (ended(0, "Completed", ""), ended(1, "Error", SAID));
-        let words = "[ALERT]    (1) : config : parsing [members.cfg:12] : unknown keyword 'x'; \
+        let alerts = "[ALERT]    (1) : config : parsing [members.cfg:12] : unknown keyword 'x'; \
                      [ALERT]    (1) : config : Fatal errors found in configuration.; that line is: x y";
         let line = |file: &str, number: usize| (file == "members.cfg" && number == 12).then_some("  x y");
         for (status, expected) in [
@@ -214,7 +214,7 @@ mod tests {
             ),
             (
                 json!({"phase": "Failed", "containerStatuses": [fine, refused]}),
-                Outcome::Refused(words.to_owned()),
+                Outcome::Refused(alerts.to_owned()),
             ),
             (
                 json!({"phase": "Failed", "containerStatuses": [ended(137, "OOMKilled", "")]}),
@@ -243,12 +243,12 @@ mod tests {
     }
 
     #[test]
-    fn words_are_the_first_alerts_and_not_endless() {
+    fn the_first_alerts_are_reported_and_cut() {
         let none = |_: &str, _: usize| None;
-        assert_eq!(words("  \nsomething\n", none), "something");
-        let many = words(&"[ALERT] x\n".repeat(9), none);
+        assert_eq!(alerts("  \nsomething\n", none), "something");
+        let many = alerts(&"[ALERT] x\n".repeat(9), none);
         assert_eq!(many.matches("[ALERT]").count(), LINES);
-        let long = words(&format!("[ALERT] {}", "é".repeat(5_000)), none);
+        let long = alerts(&format!("[ALERT] {}", "é".repeat(5_000)), none);
         assert_eq!(long.chars().count(), LENGTH + 1);
     }
 

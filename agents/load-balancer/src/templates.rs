@@ -63,7 +63,7 @@ pub(crate) struct Templates {
 #[derive(Clone, Debug, Default)]
 struct Known {
     accepted: Option<Accepted>,
-    /// The check that refused a template last, and its words.
+    /// The check that refused a template last, and its message.
     refused: Option<(String, String)>,
 }
 
@@ -177,8 +177,8 @@ impl Templates {
         let keys = match self.store.put(template).await {
             Ok(keys) => keys,
             Err(error) if apply::code(&error).is_some_and(|code| (400..500).contains(&code)) => {
-                let words = format!("it cannot be stored: {}", apply::reason(&error));
-                return Ok(Some(Problem::new(REFUSED, words)));
+                let message = format!("it cannot be stored: {}", apply::reason(&error));
+                return Ok(Some(Problem::new(REFUSED, message)));
             }
             Err(error) => return Err(Error::kubernetes("store a template")(error)),
         };
@@ -213,7 +213,7 @@ impl Templates {
             problem: Some(problem),
             source: source.clone(),
         };
-        let bad = |words: &str| Problem::new(BAD_TEMPLATE, words);
+        let bad = |message: &str| Problem::new(BAD_TEMPLATE, message);
         let Some(text) = text else {
             return Ok(Some(instead(bad("the key is not there"))));
         };
@@ -259,20 +259,20 @@ impl Templates {
         let other = accepted
             .clone()
             .filter(|accepted| accepted.template != wanted.template);
-        if let Some((_, words)) = refused.filter(|(id, _)| *id == check.id) {
-            return Ok((other, Some(Problem::new(BAD_TEMPLATE, words))));
+        if let Some((_, message)) = refused.filter(|(id, _)| *id == check.id) {
+            return Ok((other, Some(Problem::new(BAD_TEMPLATE, message))));
         }
         match template_check::observe(&self.client, &self.stores.pods, check).await? {
             Outcome::Open(problem) => Ok((accepted, Some(problem))),
-            Outcome::Refused(words) => {
-                let words = format!("haproxy of {} refuses it: {words}", wanted.image);
+            Outcome::Refused(alerts) => {
+                let message = format!("haproxy of {} refuses it: {alerts}", wanted.image);
                 let known = Known {
                     accepted: other.clone(),
-                    refused: Some((check.id.clone(), words.clone())),
+                    refused: Some((check.id.clone(), message.clone())),
                 };
                 self.remember(key, known);
                 template_check::end(&self.client, check).await?;
-                Ok((other, Some(Problem::new(BAD_TEMPLATE, words))))
+                Ok((other, Some(Problem::new(BAD_TEMPLATE, message))))
             }
             Outcome::Accepted => {
                 if let Some(problem) = self.keep(&wanted.template).await? {

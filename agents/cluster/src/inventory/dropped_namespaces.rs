@@ -289,11 +289,13 @@ mod tests {
 
     #[test]
     fn hosts_that_may_not_be_listed_are_not_gone() {
-        let words = "baremetalhosts.metal3.io is forbidden: User \"a\" cannot list resource";
-        let forbidden = Status::failure(words, "Forbidden").with_code(403);
+        let message = "baremetalhosts.metal3.io is forbidden: User \"a\" cannot list resource";
+        let forbidden = Status::failure(message, "Forbidden").with_code(403);
         let held = checked(&Err(kube::Error::Api(forbidden.boxed()))).unwrap_err();
         assert!(
-            held.contains(&format!("tenant/one; they cannot be confirmed as gone: {words}")),
+            held.contains(&format!(
+                "tenant/one; they cannot be confirmed as gone: {message}"
+            )),
             "{held}"
         );
         for help in [

@@ -20,12 +20,12 @@ pub(super) fn faults(host: &Host, cluster_annotation: Option<&str>) -> Vec<Strin
         .collect()
 }
 
-/// States that a BMC reports a fault, for people. metal3 chooses the words, so their length is limited.
-fn bmc_fault(words: &str) -> String {
-    let words = words
-        .get(..words.floor_char_boundary(MESSAGE))
+/// States that a BMC reports a fault, for people. metal3 chooses the message, so its length is limited.
+fn bmc_fault(message: &str) -> String {
+    let message = message
+        .get(..message.floor_char_boundary(MESSAGE))
         .unwrap_or_default();
-    format!("its BMC reports a fault, condition Healthy is False: {words}")
+    format!("its BMC reports a fault, condition Healthy is False: {message}")
 }
 
 /// A consumer on a host that no `SIPCluster` holds or has released.

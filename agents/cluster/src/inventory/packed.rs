@@ -90,7 +90,7 @@ impl PackedHost {
             report.problems.extend(data.invalid().map(str::to_owned));
         }
         report.write_refused = refused.is_some();
-        let refused = refused.map(|words| format!("the API server refuses every write of it: {words}"));
+        let refused = refused.map(|message| format!("the API server refuses every write of it: {message}"));
         report.problems.extend(refused);
         let unplaced = self.unplaced_use.as_ref().and_then(|unplaced| {
             let served_for = served.first(&unplaced.cluster)?;

@@ -150,11 +150,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_right_is_named_with_what_restores_it() {
-        let words = "\"h1\" is forbidden: User \"a\" cannot get resource";
-        let Presence::Unknown(why) = found(403, failure(403, "Forbidden", words)).await else {
+        let message = "\"h1\" is forbidden: User \"a\" cannot get resource";
+        let Presence::Unknown(why) = found(403, failure(403, "Forbidden", message)).await else {
             panic!("the host counts as known")
         };
-        assert!(why.starts_with(words), "{why}");
+        assert!(why.starts_with(message), "{why}");
         assert!(
             why.contains("deploy/agents/host-namespace in metal (if the Namespace was deleted"),
             "{why}"

@@ -44,7 +44,7 @@ struct State {
     networks: BTreeMap<SecretName, PackedNetworkData>,
     /// Hosts by each Secret that may hold their addresses.
     referrers: BTreeSet<(SecretName, ObjectKey)>,
-    /// Hosts of which the API server refuses every write, and its words.
+    /// Hosts of which the API server refuses every write, and its message.
     refused: BTreeMap<ObjectKey, (HostId, String)>,
     changed_hosts: BTreeSet<ObjectKey>,
     changed_clusters: BTreeSet<ObjectKey>,
@@ -116,10 +116,10 @@ impl Inventory {
         }
     }
 
-    /// The API server refuses every write of a host, with these words.
-    pub fn write_refused(&self, host: &HostId, words: &str) {
+    /// The API server refuses every write of a host, with this message.
+    pub fn write_refused(&self, host: &HostId, message: &str) {
         let mut state = self.lock();
-        let refusal = (host.clone(), words.to_owned());
+        let refusal = (host.clone(), message.to_owned());
         state.refused.insert(host.key().clone(), refusal);
         let changed = state.refresh(host.key());
         drop(state);
@@ -371,7 +371,7 @@ impl State {
         if self.refused.get(&key).is_some_and(|(host, _)| host.uid() != uid) {
             self.refused.remove(&key);
         }
-        let refused = self.refused.get(&key).map(|(_, words)| &**words);
+        let refused = self.refused.get(&key).map(|(_, message)| &**message);
         next.complete(&mut report, &self.networks, refused, &self.served);
         report.error_since = host_report::error_since(&report, before.as_ref(), SystemTime::now());
         next.pack(&report);
@@ -387,7 +387,7 @@ impl State {
         };
         let before = host.report();
         let mut report = before.clone();
-        let refused = self.refused.get(key).map(|(_, words)| &**words);
+        let refused = self.refused.get(key).map(|(_, message)| &**message);
         host.complete(&mut report, &self.networks, refused, &self.served);
         host.pack(&report);
         self.reported(key.clone(), Some(&before), &report)

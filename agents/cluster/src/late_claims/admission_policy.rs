@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn anything_weaker_is_a_gap() {
         let selector = "/spec/matchResources/namespaceSelector/matchExpressions/0/values";
-        for (of_policy, pointer, value, words) in [
+        for (of_policy, pointer, value, part) in [
             (true, "/spec/failurePolicy", json!("Ignore"), "failurePolicy"),
             (
                 true,
@@ -347,7 +347,7 @@ mod tests {
                 let object = if of_policy { policy } else { binding };
                 *object.pointer_mut(pointer).unwrap() = value.clone();
             });
-            assert!(gap.contains(words), "{pointer} {value}: {gap:?}");
+            assert!(gap.contains(part), "{pointer} {value}: {gap:?}");
         }
     }
 

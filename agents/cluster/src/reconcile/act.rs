@@ -279,9 +279,9 @@ async fn act_on_host(action: &HostAction, context: &Context) -> Outcome {
         Err(error) if matches!(apply::code(&error), Some(404 | 409)) => Outcome::Changed,
         Err(error) => {
             if matches!(apply::code(&error), Some(403 | 422))
-                && let Probe::Refused(words) = probe(&context.client, host).await
+                && let Probe::Refused(message) = probe(&context.client, host).await
             {
-                context.inventory.write_refused(host, &words);
+                context.inventory.write_refused(host, &message);
             }
             Outcome::Refused(format!("cannot be written: {}", apply::reason(&error)))
         }

@@ -44,14 +44,14 @@ fn by_machine(member: &Member, machine: Option<&MachineLookup>, follows: bool) -
         }
         Some(MachineLookup::Collected(_) | MachineLookup::Unreadable(_)) | None => return String::new(),
     };
-    let words = if is_surplus(member) {
+    let advice = if is_surplus(member) {
         surplus(machine, follows)
     } else if member.release_reason() == Some(FAILED) {
         replace(machine)
     } else {
         format!("delete Machine {machine} of this host, or the Cluster of that Machine")
     };
-    format!("; {words}")
+    format!("; {advice}")
 }
 
 /// Why a host is gone and what to do with its Machine, as the end of a message; empty where neither is known.

@@ -91,15 +91,15 @@ impl<'a> Named<'a> {
 /// Why an object cannot be read or written, for people: the API server's message, which names the namespace, and, where rights are missing, what
 /// grants them.
 pub(super) fn refusal(error: &kube::Error) -> String {
-    let words = apply::reason(error);
+    let message = apply::reason(error);
     // The API server's refusal for lack of rights, unlike that of a policy, states who cannot do what.
-    let lacks_rights = apply::code(error) == Some(403) && words.contains("\" cannot ");
+    let lacks_rights = apply::code(error) == Some(403) && message.contains("\" cannot ");
     if !lacks_rights {
-        return words;
+        return message;
     }
     format!(
         "the cluster agent has no rights on it: apply the component deploy/agents/host-namespace in that namespace if it has hosts, or else \
-         deploy/tenant-namespace; the API server: {words}"
+         deploy/tenant-namespace; the API server: {message}"
     )
 }
 
@@ -156,14 +156,14 @@ mod tests {
     fn missing_rights_are_told_with_what_grants_them() {
         const LACKING: &str = "hostclaims.metal3.io \"c\" is forbidden: User \"sip\" cannot get resource \"hostclaims\" in API group \"metal3.io\" \
             in the namespace \"shop\"";
-        let answer = |code: u16, words: &str| {
-            let status = json!({"status": "Failure", "code": code, "reason": "", "message": words});
+        let answer = |code: u16, message: &str| {
+            let status = json!({"status": "Failure", "code": code, "reason": "", "message": message});
             refusal(&kube::Error::Api(Box::new(
                 serde_json::from_value(status).unwrap(),
             )))
         };
-        for (code, words) in [(500, LACKING), (403, "denied by a policy")] {
-            assert_eq!(answer(code, words), words);
+        for (code, message) in [(500, LACKING), (403, "denied by a policy")] {
+            assert_eq!(answer(code, message), message);
         }
         let why = answer(403, LACKING);
         for part in ["deploy/agents/host-namespace", "deploy/tenant-namespace", LACKING] {

@@ -309,7 +309,7 @@ mod tests {
     fn a_member_without_host_fails_for_that_reason() {
         let machine = Machine::parse("metal/m-0").unwrap().owned_by("MachineSet ms");
         let collected = MachineLookup::Collected("Metal3Machine metal/m3m-0".to_owned());
-        for (left, words) in [
+        for (left, suffix) in [
             (None, ""),
             (
                 Some(MachineLookup::Found(machine)),
@@ -327,12 +327,12 @@ mod tests {
                 .extend(left.map(|left| ("uid-h1".to_owned(), left)));
             let object = cluster(&status_of(&[member("h1", Bound)]));
             let events = about_members(&object, &holding);
-            let expected = format!("to be replaced: metal/h1 (Worker): its BareMetalHost is gone{words}");
+            let expected = format!("to be replaced: metal/h1 (Worker): its BareMetalHost is gone{suffix}");
             assert_eq!(events[0].note, expected);
             let waiting = Finding::no(
                 conditions::HOSTS_LABELED,
                 conditions::Reason::Waiting,
-                format!("metal/h1: its BareMetalHost is gone{words}"),
+                format!("metal/h1: its BareMetalHost is gone{suffix}"),
             );
             let members = assess_all(&holding, |_| true);
             let found = findings::all(&object, (&holding, &members), &[], &[], Timestamp::now());

@@ -101,7 +101,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_admission_refuses_a_host() {
-        let refused = |words: &str| Probe::Refused(words.to_owned());
+        let refused = |message: &str| Probe::Refused(message.to_owned());
         let webhook = "admission webhook denied the request: bootMACAddress";
         let rights = "baremetalhosts is forbidden: User \"a\" cannot patch resource \"baremetalhosts\"";
         for (code, message, expected) in [

@@ -237,12 +237,12 @@ async fn evict(server: &Server, node: &Node, host: &str, before: usize) -> Resul
                     )
                 });
             }
-            Evicted::Failed(words) => {
-                failed.get_or_insert_with(|| format!(", of which {}/{}: {words}", pod.namespace, pod.name));
+            Evicted::Failed(message) => {
+                failed.get_or_insert_with(|| format!(", of which {}/{}: {message}", pod.namespace, pod.name));
             }
         }
     }
-    let [held, failed] = [held, failed].map(|words| tenant::short(&words.unwrap_or_default()));
+    let [held, failed] = [held, failed].map(|part| tenant::short(&part.unwrap_or_default()));
     Ok(Drain::Draining {
         node: name,
         left: format!("pods left: {left}{held}{failed}"),

@@ -46,10 +46,10 @@ pub(super) enum Error {
 
 impl From<kube::Error> for Error {
     fn from(error: kube::Error) -> Self {
-        let words = tenant::reason(&error);
+        let message = tenant::reason(&error);
         match apply::code(&error) {
-            Some(401 | 403) => Self::Refused(words),
-            _ => Self::Failed(words),
+            Some(401 | 403) => Self::Refused(message),
+            _ => Self::Failed(message),
         }
     }
 }
@@ -84,13 +84,13 @@ impl Server {
     pub(super) fn problem(&self, action: &str, error: &Error) -> Problem {
         let server = self.0.server();
         match error {
-            Error::Refused(words) => Problem {
+            Error::Refused(message) => Problem {
                 passes: false,
-                message: format!("the tenant's API server {server} refuses to {action}: {words}"),
+                message: format!("the tenant's API server {server} refuses to {action}: {message}"),
             },
-            Error::Failed(words) => Problem {
+            Error::Failed(message) => Problem {
                 passes: true,
-                message: format!("the tenant's API server {server} does not {action}: {words}"),
+                message: format!("the tenant's API server {server} does not {action}: {message}"),
             },
         }
     }

@@ -63,9 +63,9 @@ impl Follower {
         let commands::Reloaded { fingerprint, refused } =
             commands::reload(&self.master, &fingerprint).await?;
         self.metrics.reloaded(refused.is_some());
-        if let Some(words) = &refused {
+        if let Some(message) = &refused {
             tracing::warn!(
-                words,
+                words = message,
                 digest = wanted.digest(),
                 "HAProxy still runs the previous configuration"
             );

@@ -287,12 +287,12 @@ impl Server {
         if checked.status.code().is_none() {
             return Err(Error::Ended(checked.status));
         }
-        let words = String::from_utf8_lossy(&checked.stderr);
-        if checked.status.success() && self.has_host_key(&words).await {
+        let printed = String::from_utf8_lossy(&checked.stderr);
+        if checked.status.success() && self.has_host_key(&printed).await {
             return Ok(());
         }
-        let words: Vec<&str> = words.lines().map(str::trim).collect();
-        Err(Error::Configuration(words.join("; ")))
+        let lines: Vec<&str> = printed.lines().map(str::trim).collect();
+        Err(Error::Configuration(lines.join("; ")))
     }
 
     /// Whether sshd could load a host key, by what `sshd -t` printed. The sshd of Ubuntu 18.04 succeeds without any, and prints a line for each

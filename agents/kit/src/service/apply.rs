@@ -59,8 +59,8 @@ async fn apply_exposure(
             *service
         }
         Claim::Foreign(message) => return Ok(Err(Problem::new(NAME_CONFLICT, message))),
-        Claim::Refused(words) => {
-            return Ok(Err(node_port_conflicts::explain(site, rendered, &words)));
+        Claim::Refused(message) => {
+            return Ok(Err(node_port_conflicts::explain(site, rendered, &message)));
         }
     };
     let (mut versions, mut written) = (Vec::new(), None);
@@ -340,11 +340,11 @@ mod tests {
 
     #[tokio::test]
     async fn of_several_refusals_the_first_in_order_is_returned() {
-        let refused = |turns: usize, words: &'static str| async move {
+        let refused = |turns: usize, error: &'static str| async move {
             for _ in 0..turns {
                 tokio::task::yield_now().await;
             }
-            Err::<(), _>(words)
+            Err::<(), _>(error)
         };
         for (first, second) in [(0, 0), (0, 2), (2, 0)] {
             let calls = vec![refused(first, "Role"), refused(second, "ServiceAccount")];

@@ -74,12 +74,12 @@ fn with_asked(
     by_services.into_iter().chain(asked).collect()
 }
 
-/// Why the API server refuses a Service: who has its node ports, as the watch of Services has shown them, or else the API server's words.
+/// Why the API server refuses a Service: who has its node ports, as the watch of Services has shown them, or else the API server's message.
 /// A list of all Services for every refusal would let one tenant load the API server.
-pub(super) fn explain(site: &Site, service: &Service, words: &str) -> Problem {
+pub(super) fn explain(site: &Site, service: &Service, message: &str) -> Problem {
     let all = site.stores.services.state();
     let taken = taken(&node_ports(service), service, all.iter().map(AsRef::as_ref));
-    let refused = || Problem::new(REFUSED, format!("the API server refuses the Service: {words}"));
+    let refused = || Problem::new(REFUSED, format!("the API server refuses the Service: {message}"));
     problem(service, &taken).unwrap_or_else(refused)
 }
 

@@ -67,7 +67,7 @@ pub fn rollout(deployment: &Deployment) -> Option<Problem> {
     Some(Problem::new(PROGRESSING, message))
 }
 
-/// Why the pods do not work, in the kubelet's words. An image that cannot be pulled is reported before its consequences.
+/// Why the pods do not work, by the kubelet's message. An image that cannot be pulled is reported before its consequences.
 #[must_use]
 pub fn trouble(pods: &[impl AsRef<Pod>]) -> Option<Problem> {
     let found = |reasons: &[&str], reason: Reason| {
@@ -93,18 +93,18 @@ fn waiting(container: &ContainerStatus, reasons: &[&str]) -> Option<String> {
         .reason
         .as_deref()
         .filter(|reason| reasons.contains(reason))?;
-    let words = waiting.message.as_deref().unwrap_or_default();
+    let message = waiting.message.as_deref().unwrap_or_default();
     let last = container
         .last_state
         .as_ref()
         .and_then(|last| last.terminated.as_ref())
         .and_then(|last| last.message.as_deref())
         .unwrap_or_default();
-    let words: Vec<&str> = [reason, words, last.trim()]
+    let parts: Vec<&str> = [reason, message, last.trim()]
         .into_iter()
-        .filter(|words| !words.is_empty())
+        .filter(|part| !part.is_empty())
         .collect();
-    Some(format!("image {}: {}", container.image, words.join(": ")))
+    Some(format!("image {}: {}", container.image, parts.join(": ")))
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ async fn pass<S: Service>(object: &SIPCluster, context: &Context<S>) -> Result<P
     let observed = &Observed::new(object, &context.site);
     match access {
         Some(Access::Listed) => {}
-        Some(Access::Forbidden(words)) => return report_not_granted(context, observed, &words).await,
+        Some(Access::Forbidden(message)) => return report_not_granted(context, observed, &message).await,
         // The complete list triggers the next pass.
         None => return Ok(Pass::requeue(None)),
     }
@@ -121,7 +121,7 @@ async fn pass<S: Service>(object: &SIPCluster, context: &Context<S>) -> Result<P
 async fn report_not_granted<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
-    words: &str,
+    message: &str,
 ) -> Result<Pass, Error> {
     let removed = observed
         .condition()
@@ -134,7 +134,7 @@ async fn report_not_granted<S: Service>(
     let releases = S::IDENTITY.reports_drained && observed.placement().is_some_and(releases);
     let has_said = !observed.names().is_empty() || observed.condition().is_some();
     if releases || !removed && (asks || has_said) {
-        let status = report::not_granted(S::IDENTITY, observed, words);
+        let status = report::not_granted(S::IDENTITY, observed, message);
         write(context, observed, status).await?;
     }
     Ok(Pass::requeue(None))

@@ -151,12 +151,12 @@ pub(super) fn waits(identity: &Identity, observed: &Observed<'_>, message: impl 
     }
 }
 
-/// The status while the agent has no rights in the cluster's namespace; what was applied there stays. `words`: the API server's message.
-pub(super) fn not_granted(identity: &Identity, observed: &Observed<'_>, words: &str) -> Status {
+/// The status while the agent has no rights in the cluster's namespace; what was applied there stays. `refusal`: the API server's message.
+pub(super) fn not_granted(identity: &Identity, observed: &Observed<'_>, refusal: &str) -> Status {
     let namespace = observed.namespace();
     let message = format!(
         "{} has no rights in namespace {namespace}: apply (kubectl apply -k) a kustomization with `namespace: {namespace}` and the \
-         component deploy/tenant-namespace; the API server: {words}",
+         component deploy/tenant-namespace; the API server: {refusal}",
         identity.manager.0,
     );
     Status {

@@ -53,7 +53,7 @@ const DOUBT: Duration = Duration::from_secs(5);
 pub(super) enum Access {
     /// Every watch has shown a complete list.
     Listed,
-    /// The agent may not list there; in the API server's words.
+    /// The agent may not list there; with the API server's message.
     Forbidden(String),
 }
 
@@ -154,7 +154,7 @@ impl TenantWatches {
         let mut refusals = 0;
         loop {
             let began = Instant::now();
-            let (kind, words) = self.until_forbidden(&namespace, &doubt).await;
+            let (kind, message) = self.until_forbidden(&namespace, &doubt).await;
             // What the watches have shown may be out of date, so passes wait for new lists.
             self.access.access.remove(&namespace);
             if began.elapsed() > STEADY {
@@ -165,10 +165,10 @@ impl TenantWatches {
             loop {
                 sleep(pauses.next().unwrap_or(PAUSES.1)).await;
                 match self.refusal(&namespace, kind).await {
-                    Some(words) => self.forbidden(&namespace, words).await,
+                    Some(message) => self.forbidden(&namespace, message).await,
                     // The agent may list, but not watch.
                     None if refusals > 1 => {
-                        self.forbidden(&namespace, words.clone()).await;
+                        self.forbidden(&namespace, message.clone()).await;
                         break;
                     }
                     None => break,
@@ -177,15 +177,15 @@ impl TenantWatches {
         }
     }
 
-    async fn forbidden(&self, namespace: &str, words: String) {
-        let access = Access::Forbidden(words);
+    async fn forbidden(&self, namespace: &str, message: String) {
+        let access = Access::Forbidden(message);
         if self.access.get(namespace).as_ref() == Some(&access) {
             return;
         }
-        if let Access::Forbidden(words) = &access {
+        if let Access::Forbidden(message) = &access {
             tracing::warn!(
                 namespace,
-                words,
+                words = message,
                 "the agent has no rights in a namespace with SIPClusters"
             );
         }
@@ -193,7 +193,7 @@ impl TenantWatches {
         self.trigger_all(namespace).await;
     }
 
-    /// Runs all watches of a namespace until the API server refuses one. Returns the index of its kind, and the API server's words.
+    /// Runs all watches of a namespace until the API server refuses one. Returns the index of its kind, and the API server's message.
     async fn until_forbidden(&self, namespace: &str, doubt: &Notify) -> (usize, String) {
         let mut open = OpenWatches::default();
         let mut triggers = self.triggers.clone();
@@ -208,7 +208,7 @@ impl TenantWatches {
                     }
                     next_doubt = Instant::now() + DOUBT;
                     match self.refusal(namespace, FIRST).await {
-                        Some(words) => return (FIRST, words),
+                        Some(message) => return (FIRST, message),
                         None => continue,
                     }
                 }
@@ -231,8 +231,8 @@ impl TenantWatches {
                     }
                 }
                 Err(error) => {
-                    if let Some(words) = refused(&error) {
-                        return (index, words);
+                    if let Some(message) = refused(&error) {
+                        return (index, message);
                     }
                     let error = &error as &dyn std::error::Error;
                     tracing::debug!(namespace, error, "a watch was interrupted; it opens again");
@@ -241,7 +241,7 @@ impl TenantWatches {
         }
     }
 
-    /// The API server's words, if the agent may not list objects of a kind in a namespace.
+    /// The API server's message, if the agent may not list objects of a kind in a namespace.
     async fn refusal(&self, namespace: &str, kind: usize) -> Option<String> {
         let refused = self.kinds.get(kind)?.list(&self.client, namespace).await.err();
         refused
@@ -302,7 +302,7 @@ fn pauses() -> ExponentialBackoff {
         .build()
 }
 
-/// The API server's words, if it refuses the watch.
+/// The API server's message, if it refuses the watch.
 fn refused(error: &watcher::Error) -> Option<String> {
     match error {
         watcher::Error::InitialListFailed(error)

@@ -60,10 +60,10 @@ async fn no_answer_of_a_tenant_reaches_the_log() {
         ),
     ] {
         let error = server(code, answer).call::<Vec<u8>>(Ok(get())).await.unwrap_err();
-        let words = error.to_string();
+        let message = error.to_string();
         assert!(
-            words.len() < 4 * SHOWN && !words.contains('\n'),
-            "{code}: {words}"
+            message.len() < 4 * SHOWN && !message.contains('\n'),
+            "{code}: {message}"
         );
     }
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
@@ -72,13 +72,13 @@ async fn no_answer_of_a_tenant_reaches_the_log() {
 
 #[tokio::test]
 async fn an_error_has_the_code_of_the_answer() {
-    for (code, answer, words) in [
+    for (code, answer, message) in [
         (403, r#"{"kind": "Status", "code": 200, "message": "no"}"#, "no"),
         (502, "<html>", "<html>"),
         (302, "", ""),
     ] {
         let error = server(code, answer).call::<Value>(Ok(get())).await.unwrap_err();
-        assert_eq!((apply::code(&error), &*reason(&error)), (Some(code), words));
+        assert_eq!((apply::code(&error), &*reason(&error)), (Some(code), message));
         assert!(!is_too_long(&error));
     }
 }

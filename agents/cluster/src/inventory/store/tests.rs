@@ -293,9 +293,9 @@ fn a_fault_that_a_bmc_reports_is_told_and_fails_nothing() {
     let told: Vec<bool> = hosts.iter().map(|host| host.unhealthy).collect();
     assert_eq!(told, [true, false]);
     assert!(!hosts[0].marked_failed && hosts[0].operational_status() == wire::OperationalStatus::Ok);
-    let words = "its BMC reports a fault, condition Healthy is False: CriticalError: fan 2";
+    let expected = "its BMC reports a fault, condition Healthy is False: CriticalError: fan 2";
     assert!(
-        hosts[0].problems.iter().any(|problem| problem == words),
+        hosts[0].problems.iter().any(|problem| problem == expected),
         "{:?}",
         hosts[0].problems
     );

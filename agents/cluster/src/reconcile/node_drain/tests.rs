@@ -130,9 +130,9 @@ fn check(rows: impl IntoIterator<Item = Row>) {
         let outcome = after(seconds, hosts, true, report(drain, problem));
         assert_eq!(outcome.action, action, "{what}");
         match waits {
-            Some(words) => {
+            Some(part) => {
                 let found = outcome.waits.unwrap_or_default();
-                assert!(found.contains(words), "{what}: {found}");
+                assert!(found.contains(part), "{what}: {found}");
             }
             None => assert_eq!(outcome.waits, None, "{what}"),
         }

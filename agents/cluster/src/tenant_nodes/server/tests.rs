@@ -15,10 +15,10 @@ fn numbered(count: usize) -> Vec<Value> {
     (0..count).map(|n| item(&format!("n{n}"))).collect()
 }
 
-fn words(error: Error) -> String {
+fn message(error: Error) -> String {
     match error {
-        Error::Refused(words) => format!("refused: {words}"),
-        Error::Failed(words) => words,
+        Error::Refused(message) => format!("refused: {message}"),
+        Error::Failed(message) => message,
     }
 }
 
@@ -50,7 +50,7 @@ async fn a_list_of_too_many_bytes_is_not_read_to_its_end() {
     large["spec"] = json!({"providerID": "x".repeat(1_000_000)});
     let large = page(&[large], "more");
     let (server, requests) = server(move |_| (200, large.clone()));
-    let error = words(server.nodes().await.unwrap_err());
+    let error = message(server.nodes().await.unwrap_err());
     assert_eq!(error, "it has a list of more than 65536000 bytes");
     assert_eq!(requests.take().len(), 66);
 }
@@ -79,7 +79,7 @@ async fn a_list_of_too_many_objects_is_refused() {
             Ok(nodes) => assert!(is_ok && nodes.len() == pages * each),
             Err(error) => {
                 assert!(!is_ok);
-                assert_eq!(words(error), "it has more than 2000 objects in a list");
+                assert_eq!(message(error), "it has more than 2000 objects in a list");
             }
         }
         assert_eq!(requests.take().len(), pages);
@@ -111,7 +111,7 @@ async fn a_page_that_is_too_long_is_read_in_parts() {
     assert_eq!(limits, expected);
     // One object alone is too long.
     let (reads, requests) = server(|_| (200, " ".repeat(2_000_000)));
-    let error = words(reads.nodes().await.unwrap_err());
+    let error = message(reads.nodes().await.unwrap_err());
     assert!(error.contains("longer than 1024 KiB"), "{error}");
     assert_eq!(requests.take().len(), 4);
 }
@@ -130,11 +130,11 @@ async fn a_list_that_is_none_is_an_error() {
         (200, r#"{"items": [{"metadata": {"name": 7}}]}"#, "invalid type"),
     ] {
         let (server, _) = server(move |_| (code, answer.to_owned()));
-        let error = words(server.nodes().await.unwrap_err());
+        let error = message(server.nodes().await.unwrap_err());
         assert!(error.contains(expected), "{error}");
     }
     let (server, _) = server(|_| (200, page(&[], &"x".repeat(100_000))));
-    let error = words(server.nodes().await.unwrap_err());
+    let error = message(server.nodes().await.unwrap_err());
     assert_eq!(error, "it answers with no token of a list");
 }
 
@@ -192,7 +192,10 @@ async fn a_node_is_deleted_only_once_it_is_gone() {
         (200, "a proxy".to_owned(), Err("expected value")),
     ] {
         let (server, requests) = server(move |_| (code, answer.clone()));
-        match (server.delete(&node("a", "", &[])).await.map_err(words), expected) {
+        match (
+            server.delete(&node("a", "", &[])).await.map_err(message),
+            expected,
+        ) {
             (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
             (deleted, expected) => assert_eq!(deleted, expected.map_err(str::to_owned)),
         }

@@ -120,8 +120,8 @@ async fn users_of_sips_jump_host_see_no_warning_when_it_is_taken_over() {
         let mut command = login(&ana, &known(algorithm), pod.address.into(), algorithm, "yes");
         let output = command.output().unwrap();
         assert!(output.status.success(), "{algorithm}: {output:?}\n{}", pod.log());
-        let words = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(words, "", "{algorithm}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(printed, "", "{algorithm}");
         assert_eq!(
             fs::read_to_string(known(algorithm)).unwrap(),
             stored,
@@ -144,9 +144,9 @@ async fn users_of_sips_jump_host_see_no_warning_when_it_is_taken_over() {
     .output();
     let refused = refused.unwrap();
     assert!(!refused.status.success(), "{refused:?}");
-    let words = String::from_utf8(refused.stderr).unwrap();
+    let printed = String::from_utf8(refused.stderr).unwrap();
     assert!(
-        words.contains("REMOTE HOST IDENTIFICATION HAS CHANGED"),
-        "{words}"
+        printed.contains("REMOTE HOST IDENTIFICATION HAS CHANGED"),
+        "{printed}"
     );
 }
