@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use crate::{
     answered::Answered,
     host_events,
-    inventory::{self, Inventory, Listed},
+    inventory::{self, FirstList, Inventory},
     late_claims::{self, LateClaims},
     reconcile::{self, Contests, Context, MANAGER, Orphans, PendingWrites},
     tenant_nodes::{self, TenantNodes, metrics::Polls},
@@ -78,7 +78,7 @@ async fn begin(
     let listed = watch(agent, &client, reserved, &inventory, &triggers);
 
     let reported = agent.process.readiness.gate("inventory");
-    let acknowledged = Listed::default();
+    let acknowledged = FirstList::default();
     let complete = {
         let (triggers, acknowledged) = (triggers.clone(), acknowledged.clone());
         move || {
@@ -233,8 +233,8 @@ fn watch(
     reserved: &ReservedNetworks,
     inventory: &Inventory,
     triggers: &Triggers,
-) -> Vec<Listed> {
-    let clusters = Listed::default();
+) -> Vec<FirstList> {
+    let clusters = FirstList::default();
     let mut listed = vec![clusters.clone()];
     let tasks = &mut agent.process.tasks;
     tasks.spawn_endless(
@@ -242,7 +242,7 @@ fn watch(
         inventory::watch_clusters(client.clone(), inventory.clone(), clusters),
     );
     for namespace in agent.config.host_namespaces() {
-        let (hosts, secrets) = (Listed::default(), Listed::default());
+        let (hosts, secrets) = (FirstList::default(), FirstList::default());
         listed.extend([hosts.clone(), secrets.clone()]);
         let triggers = triggers.clone();
         let changed = move |host: ObjectKey| triggers.host(&host);

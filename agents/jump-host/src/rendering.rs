@@ -44,7 +44,7 @@ pub(crate) struct OfSite {
 
 /// What rendering needs of the API server.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct Inputs {
     pub(crate) host_keys: HostKeys,
     /// Of the site.
     pub(crate) api_servers: Vec<SocketAddr>,
@@ -56,14 +56,14 @@ pub(crate) struct Found {
 }
 
 /// The objects of a jump host.
-pub(crate) fn render(scope: Scope<'_>, jump_host: &JumpHost, site: &OfSite, found: Found) -> Rendered {
-    let Found {
+pub(crate) fn render(scope: Scope<'_>, jump_host: &JumpHost, site: &OfSite, inputs: Inputs) -> Rendered {
+    let Inputs {
         host_keys,
         api_servers,
         api_balancers,
         power,
         problems: of_secrets,
-    } = found;
+    } = inputs;
     let (nodes, without_address) = nodes(scope, jump_host);
     let (keys, bad_keys) = parsed(
         "sshAuthorizedKeys",

@@ -27,7 +27,7 @@ use crate::{
     pod_files,
     power_control::Serving,
     remarks::remark,
-    rendering::{self, Found, OfSite},
+    rendering::{self, Inputs, OfSite},
     revocation, tenant_secrets,
 };
 
@@ -132,7 +132,7 @@ impl Service for JumpHosts {
     /// A key that was removed from the spec must not log in any more, even while the scheduler does not answer.
     const APPLIES_WITHOUT_SCHEDULER: bool = true;
     type Entry = JumpHost;
-    type Prepared = Found;
+    type Prepared = Inputs;
 
     fn entries(cluster: &Cluster) -> Vec<JumpHost> {
         cluster.jump_hosts().to_vec()
@@ -151,7 +151,7 @@ impl Service for JumpHosts {
         "ssh"
     }
 
-    async fn prepare(&self, scope: Scope<'_>, entry: &JumpHost) -> Result<Found, Error> {
+    async fn prepare(&self, scope: Scope<'_>, entry: &JumpHost) -> Result<Inputs, Error> {
         let instance = instance(scope.cluster, entry);
         let (host_keys, api_servers, problems, power) = tokio::join!(
             self.host_keys.ensure(&instance),
@@ -159,7 +159,7 @@ impl Service for JumpHosts {
             tenant_secrets::problems(&self.client, scope.cluster.namespace(), entry),
             self.power_service(),
         );
-        Ok(Found {
+        Ok(Inputs {
             host_keys: host_keys?,
             api_servers: api_servers?,
             api_balancers: balancers::of_cluster(scope.observed.object(), &self.stores.services),
@@ -168,8 +168,8 @@ impl Service for JumpHosts {
         })
     }
 
-    fn render(&self, scope: Scope<'_>, entry: &JumpHost, found: Found) -> Rendered {
-        rendering::render(scope, entry, &self.site, found)
+    fn render(&self, scope: Scope<'_>, entry: &JumpHost, inputs: Inputs) -> Rendered {
+        rendering::render(scope, entry, &self.site, inputs)
     }
 
     async fn probe(

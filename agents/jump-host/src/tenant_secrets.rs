@@ -16,7 +16,7 @@ use kube::{Api, Client};
 use render::jump_host::{interface::KUBECONFIG_KEY, node_keys::NodeKeys};
 
 /// What a Secret has, or why it cannot be told.
-type Found = Result<BTreeMap<String, ByteString>, String>;
+type Content = Result<BTreeMap<String, ByteString>, String>;
 
 /// What is wrong with the Secrets that an entry names.
 pub(crate) async fn problems(
@@ -35,7 +35,7 @@ pub(crate) async fn problems(
     Ok(problems)
 }
 
-async fn find(secrets: &Api<Secret>, name: &str) -> Result<Found, Error> {
+async fn find(secrets: &Api<Secret>, name: &str) -> Result<Content, Error> {
     match secrets.get(name).await {
         Ok(secret) => Ok(Ok(secret.data.unwrap_or_default())),
         Err(error) if apply::code(&error) == Some(404) => Ok(Err("does not exist".to_owned())),
@@ -46,7 +46,7 @@ async fn find(secrets: &Api<Secret>, name: &str) -> Result<Found, Error> {
     }
 }
 
-fn node_keys(name: &str, found: &Found) -> Option<Problem> {
+fn node_keys(name: &str, found: &Content) -> Option<Problem> {
     let data = match found {
         Ok(data) => data,
         Err(why) => {
@@ -68,7 +68,7 @@ fn node_keys(name: &str, found: &Found) -> Option<Problem> {
     })
 }
 
-fn kubeconfig(name: &str, found: &Found) -> Option<Problem> {
+fn kubeconfig(name: &str, found: &Content) -> Option<Problem> {
     let why = match found {
         Ok(data) if data.contains_key(KUBECONFIG_KEY) => return None,
         Ok(_) => format!("has no key {KUBECONFIG_KEY}"),

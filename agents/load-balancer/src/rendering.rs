@@ -26,7 +26,7 @@ const CHECK_AGAIN: Duration = Duration::from_secs(10);
 
 /// What rendering a load balancer needs of the API server.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct Inputs {
     /// The template to use; `None` where the operators have written none.
     pub(crate) chosen: Option<Chosen>,
     /// The configuration on the API server; `None` where a sidecar reports which one runs.
@@ -38,7 +38,7 @@ pub(crate) fn render(
     scope: Scope<'_>,
     balancer: &Balancer,
     sidecar: Option<&Sidecar>,
-    Found { chosen, standing }: Found,
+    Inputs { chosen, standing }: Inputs,
 ) -> Rendered {
     let plan = balancer.plan(scope.cluster, sidecar);
     let preference = Preference::new(scope.observed.object(), sidecar);

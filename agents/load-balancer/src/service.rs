@@ -22,7 +22,7 @@ use crate::{
     preference::Preference,
     reachability::Unserved,
     release_wait_times::Waits,
-    rendering::{self, Found},
+    rendering::{self, Inputs},
     templates::Templates,
     texts::Standing,
 };
@@ -64,7 +64,7 @@ impl LoadBalancers {
 impl Service for LoadBalancers {
     const IDENTITY: &'static Identity = IDENTITY;
     type Entry = Balancer;
-    type Prepared = Found;
+    type Prepared = Inputs;
 
     fn parse(observed: &Observed<'_>) -> Result<Cluster, Invalid> {
         let made = observed.made_ports_by(ports, recorded_ports);
@@ -101,18 +101,18 @@ impl Service for LoadBalancers {
         }
     }
 
-    async fn prepare(&self, scope: Scope<'_>, entry: &Balancer) -> Result<Found, Error> {
+    async fn prepare(&self, scope: Scope<'_>, entry: &Balancer) -> Result<Inputs, Error> {
         let standing = if self.sidecar.is_some() {
             None
         } else {
             Some(Standing::find(&self.client, scope.observed, entry.name()).await?)
         };
         let chosen = self.templates.choose(scope, entry, self.sidecar.as_ref()).await?;
-        Ok(Found { chosen, standing })
+        Ok(Inputs { chosen, standing })
     }
 
-    fn render(&self, scope: Scope<'_>, entry: &Balancer, found: Found) -> Rendered {
-        rendering::render(scope, entry, self.sidecar.as_ref(), found)
+    fn render(&self, scope: Scope<'_>, entry: &Balancer, inputs: Inputs) -> Rendered {
+        rendering::render(scope, entry, self.sidecar.as_ref(), inputs)
     }
 
     async fn probe(

@@ -19,7 +19,7 @@ use tokio::{
 
 use kit::placement::{HostId, ObjectKey};
 
-use super::listed::Listed;
+use super::first_list::FirstList;
 
 /// Time after which a fault is published. One that is gone by then is not: the watch of hosts often shows a host before its Secret is listed.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -126,7 +126,7 @@ impl HostFaults {
     ///
     /// # Errors
     /// None: it goes on until it is dropped.
-    pub async fn publish(self, events: Events, listed: Vec<Listed>) -> Result<(), Infallible> {
+    pub async fn publish(self, events: Events, listed: Vec<FirstList>) -> Result<(), Infallible> {
         for watch in listed {
             watch.wait().await;
         }

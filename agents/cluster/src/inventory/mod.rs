@@ -5,10 +5,10 @@
 mod changes;
 mod cluster_report;
 mod dropped_namespaces;
+mod first_list;
 mod gone_hosts;
 mod host_faults;
 mod host_report;
-mod listed;
 mod observed_host;
 mod packed;
 mod presence;
@@ -19,9 +19,9 @@ mod watch;
 
 pub use changes::Changes;
 pub use dropped_namespaces::{DroppedNamespace, no_held_hosts_outside};
+pub use first_list::FirstList;
 pub use gone_hosts::{GoneHost, Verdict};
 pub use host_faults::HostFaults;
-pub use listed::Listed;
 pub use observed_host::{ObservedHost, SipLabels};
 pub use presence::{Loss, Presence, is_absent};
 pub use store::Inventory;

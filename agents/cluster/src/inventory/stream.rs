@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::{changes::Changes, listed::Listed, store::Inventory};
+use super::{changes::Changes, first_list::FirstList, store::Inventory};
 use crate::answered::Answered;
 
 /// Hosts or clusters in one message.
@@ -33,7 +33,7 @@ pub async fn report(
     election: Election,
     inventory: Inventory,
     answered: Answered,
-    listed: Vec<Listed>,
+    listed: Vec<FirstList>,
     gate: Gate,
     complete: impl Fn() + Send + Sync,
 ) -> Result<(), Infallible> {

@@ -15,7 +15,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{cluster_report, listed::Listed, store::Inventory};
+use super::{cluster_report, first_list::FirstList, store::Inventory};
 
 /// What the task of one watch does with what it observes.
 trait Sink<K> {
@@ -36,7 +36,7 @@ pub async fn watch_hosts(
     client: Client,
     namespace: String,
     inventory: Inventory,
-    listed: Listed,
+    listed: FirstList,
     changed: impl Fn(ObjectKey) + Send + Sync + 'static,
 ) -> Result<(), Infallible> {
     let api = Api::<BareMetalHost>::namespaced(client, &namespace);
@@ -90,7 +90,7 @@ pub async fn watch_network_data(
     namespace: String,
     reserved: ReservedNetworks,
     inventory: Inventory,
-    listed: Listed,
+    listed: FirstList,
 ) -> Result<(), Infallible> {
     let api = Api::<Secret>::namespaced(client, &namespace);
     let secrets = Secrets {
@@ -134,7 +134,11 @@ impl Sink<Secret> for Secrets {
 ///
 /// # Errors
 /// None: it goes on until it is dropped.
-pub async fn watch_clusters(client: Client, inventory: Inventory, listed: Listed) -> Result<(), Infallible> {
+pub async fn watch_clusters(
+    client: Client,
+    inventory: Inventory,
+    listed: FirstList,
+) -> Result<(), Infallible> {
     run(
         Api::<TolerantCluster>::all(client),
         pages::in_pages(watcher::Config::default()),
@@ -183,7 +187,7 @@ fn secret(object: &Secret) -> SecretName {
 async fn run<K>(
     api: Api<K>,
     config: watcher::Config,
-    listed: Listed,
+    listed: FirstList,
     sink: &impl Sink<K>,
 ) -> Result<(), Infallible>
 where

@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt as _, api::DynamicObject};
 
 use super::{
     machine::{CLUSTER_API, MACHINE, Machine},
-    named_objects::{Found, Named, is_name, version_of},
+    named_objects::{FoundObject, Named, is_name, version_of},
 };
 use crate::inventory::{Inventory, Verdict};
 
@@ -246,7 +246,7 @@ async fn of_metal3_machine(
 }
 
 /// Whether a Machine is of this Cluster, by the label that Cluster API sets on every one.
-fn is_of(machine: &Found, served: &ClusterApiCluster, namespace: &str) -> bool {
+fn is_of(machine: &FoundObject, served: &ClusterApiCluster, namespace: &str) -> bool {
     let named = machine.metadata.labels().get(labels::CLUSTER_API);
     named.is_some_and(|named| served.is(namespace, named))
 }

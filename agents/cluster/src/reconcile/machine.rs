@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     context::MANAGER,
-    named_objects::{Found, Named},
+    named_objects::{FoundObject, Named},
 };
 
 /// On a Machine: Cluster API deletes it first.
@@ -58,7 +58,7 @@ impl fmt::Display for Machine {
 
 impl Machine {
     /// A Machine by its name and uid; `found`: the object, if it is there.
-    pub(super) fn of_object(key: ObjectKey, uid: String, found: Option<&Found>) -> Self {
+    pub(super) fn of_object(key: ObjectKey, uid: String, found: Option<&FoundObject>) -> Self {
         let metadata = found.map(|found| &found.metadata);
         Self {
             key,
@@ -213,7 +213,7 @@ async fn annotate_once(
         namespace,
         name,
     };
-    let Some(Found {
+    let Some(FoundObject {
         version: _,
         api,
         metadata: found,

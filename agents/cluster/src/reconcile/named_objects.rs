@@ -28,7 +28,7 @@ pub(super) struct Named<'a> {
 
 /// The metadata of an object, with the version and the client for writing it.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundObject {
     pub(super) version: String,
     pub(super) api: Api<DynamicObject>,
     pub(super) metadata: PartialObjectMeta<DynamicObject>,
@@ -39,7 +39,7 @@ impl<'a> Named<'a> {
     ///
     /// # Errors
     /// What the API server answers.
-    pub(super) async fn find(self, client: &Client) -> kube::Result<Option<Found>> {
+    pub(super) async fn find(self, client: &Client) -> kube::Result<Option<FoundObject>> {
         if !is_name(self.namespace) || !is_name(self.name) {
             return Ok(None);
         }
@@ -47,7 +47,7 @@ impl<'a> Named<'a> {
             let api = self.api(client, version);
             match api.get_metadata(self.name).await {
                 Ok(metadata) => {
-                    return Ok(Some(Found {
+                    return Ok(Some(FoundObject {
                         version: version.to_owned(),
                         api,
                         metadata,

@@ -21,7 +21,7 @@ use super::{
     observe::{self, Orphan},
     planner, report,
 };
-use crate::inventory::Listed;
+use crate::inventory::FirstList;
 
 /// Clusters to reconcile. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -99,7 +99,7 @@ impl Requeued {
 ///
 /// # Errors
 /// None: it goes on until it is dropped.
-pub async fn run(context: Arc<Context>, orphans: Orphans, listed: Vec<Listed>) -> Result<(), Infallible> {
+pub async fn run(context: Arc<Context>, orphans: Orphans, listed: Vec<FirstList>) -> Result<(), Infallible> {
     for watch in listed {
         watch.wait().await;
     }

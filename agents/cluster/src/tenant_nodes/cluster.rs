@@ -9,7 +9,8 @@ use api::TenantNodes;
 use kit::message::readable;
 
 use super::{
-    Action, Drain, Problem, Report, Wanted, lasting::Lasting, matching, poll::Found, preference::Preference,
+    Action, Drain, Problem, Report, Wanted, lasting::Lasting, matching, poll::Observation,
+    preference::Preference,
 };
 
 /// Pause between polls of a cluster.
@@ -107,7 +108,7 @@ impl Cluster {
     }
 
     /// Takes the result of a poll that began with this. Returns whether the report has changed.
-    pub(super) fn end(&mut self, began: &Wanted, now: Instant, found: Result<Found, Problem>) -> bool {
+    pub(super) fn end(&mut self, began: &Wanted, now: Instant, found: Result<Observation, Problem>) -> bool {
         let next = match found {
             Ok(found) => self.answered(began, now, found),
             Err(problem) => self.failed(now, problem),
@@ -117,7 +118,12 @@ impl Cluster {
         is_changed
     }
 
-    fn answered(&mut self, began: &Wanted, now: Instant, Found { nodes, mut drains }: Found) -> Report {
+    fn answered(
+        &mut self,
+        began: &Wanted,
+        now: Instant,
+        Observation { nodes, mut drains }: Observation,
+    ) -> Report {
         self.unusable = 0;
         self.take_first_refusals(began, &mut drains);
         // Nodes that the poll did not reach keep their result of the poll before.

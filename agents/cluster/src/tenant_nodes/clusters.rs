@@ -10,7 +10,7 @@ use std::{
 
 use kit::placement::ObjectKey;
 
-use super::{Action, Problem, Report, Wanted, cluster::Cluster, deletions::Deletions, poll::Found};
+use super::{Action, Problem, Report, Wanted, cluster::Cluster, deletions::Deletions, poll::Observation};
 
 /// Least pause after a poll for a cluster that was forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(10);
@@ -174,7 +174,7 @@ impl Clusters {
         &mut self,
         begun: &Begun,
         (began, now): (Instant, Instant),
-        found: Result<Found, Problem>,
+        found: Result<Observation, Problem>,
     ) -> bool {
         let Some(entry) = self.entries.get_mut(&begun.cluster) else {
             return false;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Action, Problem, Wanted, WantedMember, poll::Found};
+use super::{Action, Problem, Wanted, WantedMember, poll::Observation};
 
 /// How long a host waits from the beginning of the first poll that tried the deletion.
 const TRIED: Duration = Duration::from_secs(30);
@@ -39,7 +39,12 @@ impl Deletions {
     }
 
     /// Records the deletions that a poll has tried, which began at this time. Returns whether one of them was tried for the first time.
-    pub(super) fn end(&mut self, wanted: &Wanted, began: Instant, found: &Result<Found, Problem>) -> bool {
+    pub(super) fn end(
+        &mut self,
+        wanted: &Wanted,
+        began: Instant,
+        found: &Result<Observation, Problem>,
+    ) -> bool {
         let mut is_first = false;
         let members = wanted.members.iter();
         for member in members.filter(|member| member.action == Action::Delete) {

@@ -10,7 +10,7 @@ const OWNERS: usize = 64;
 
 /// A pod as it is listed.
 #[derive(Deserialize)]
-pub(super) struct Listed {
+pub(super) struct PodItem {
     metadata: Meta,
     #[serde(default)]
     status: Status,
@@ -71,8 +71,8 @@ pub(super) enum Fate {
 
 /// Decides what happens to a pod of a Node. `is_ready`: whether the Node is ready; the kubelet of another one may never report that a pod has
 /// ended.
-pub(super) fn fate(pod: Listed, is_ready: bool) -> Fate {
-    let Listed {
+pub(super) fn fate(pod: PodItem, is_ready: bool) -> Fate {
+    let PodItem {
         metadata:
             Meta {
                 name,
@@ -176,7 +176,7 @@ mod tests {
                 Fate::Stays,
             ),
         ] {
-            let pod: Listed = serde_json::from_value(pod).unwrap();
+            let pod: PodItem = serde_json::from_value(pod).unwrap();
             assert_eq!(fate(pod, is_ready), expected, "{what}");
         }
     }

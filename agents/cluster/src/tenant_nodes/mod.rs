@@ -57,7 +57,7 @@ use tokio::sync::Notify;
 pub use self::deletions::LONGEST as LONGEST_DELETION;
 use self::{
     clusters::{Begun, Clusters},
-    poll::Found,
+    poll::Observation,
 };
 
 /// What is wanted of the Nodes of a cluster.
@@ -212,7 +212,7 @@ impl TenantNodes {
     }
 
     /// See [`Clusters::end`].
-    fn end(&self, begun: &Begun, times: (Instant, Instant), found: Result<Found, Problem>) -> bool {
+    fn end(&self, begun: &Begun, times: (Instant, Instant), found: Result<Observation, Problem>) -> bool {
         self.lock().end(begun, times, found)
     }
 

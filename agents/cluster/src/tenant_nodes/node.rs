@@ -46,7 +46,7 @@ pub(super) struct Node {
 /// A Node as it is listed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Listed {
+pub(super) struct NodeItem {
     metadata: Meta,
     #[serde(default)]
     spec: Spec,
@@ -110,7 +110,7 @@ pub(super) fn is_name(text: &str) -> bool {
     first.is_some_and(|byte| byte.is_ascii_alphanumeric()) && text.len() <= NAME && text.bytes().all(allowed)
 }
 
-impl Listed {
+impl NodeItem {
     /// The parsed Node; `None` for an object that no API server would store.
     pub(super) fn parse(self) -> Option<Node> {
         let Self {
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     fn parse(node: Value) -> Option<Node> {
-        serde_json::from_value::<Listed>(node).unwrap().parse()
+        serde_json::from_value::<NodeItem>(node).unwrap().parse()
     }
 
     #[test]

@@ -34,7 +34,7 @@ const DRAINS: usize = 8;
 
 /// What a poll has shown.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct Observation {
     pub(super) nodes: Vec<Node>,
     /// By the uid of the host.
     pub(super) drains: BTreeMap<String, Drain>,
@@ -46,7 +46,7 @@ pub(super) async fn poll(
     (wanted, turn): (&Wanted, usize),
     tenant_nodes: &TenantNodes,
     (client, destinations, events): (&Client, &Destinations, &Events),
-) -> Result<Found, Problem> {
+) -> Result<Observation, Problem> {
     let kubeconfig = kubeconfig(client, cluster, wanted).await?;
     let connection = Tenant::connect(&kubeconfig, destinations);
     let drains = Drains {
@@ -63,7 +63,7 @@ pub(super) async fn poll(
 async fn in_time(
     connection: impl Future<Output = Result<Tenant, tenant::Error>>,
     drains: &Drains<'_>,
-) -> Result<Found, Problem> {
+) -> Result<Observation, Problem> {
     let end = Instant::now() + LONGEST;
     let listed = time::timeout_at(end, list(connection)).await;
     let (server, nodes) = listed.unwrap_or_else(|_| {
@@ -78,7 +78,7 @@ async fn in_time(
     let mut found = BTreeMap::new();
     // When the time is over, what was found until then counts.
     let _ = time::timeout_at(end, drains.step(&server, &nodes, &mut found)).await;
-    Ok(Found { nodes, drains: found })
+    Ok(Observation { nodes, drains: found })
 }
 
 async fn list(

@@ -39,7 +39,7 @@ struct NotReady {
 
 /// Members that are not preferred.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Listed {
+pub(super) struct NotPreferredMembers {
     pub(super) members: Vec<NotPreferred>,
     /// Whether there are more than a status can name; it then names none. The cause is then the cluster rather than single hosts.
     pub(super) are_too_many: bool,
@@ -90,7 +90,7 @@ impl Preference {
         now: Instant,
         wanted: &Wanted,
         nodes: &BTreeMap<String, &Node>,
-    ) -> Listed {
+    ) -> NotPreferredMembers {
         self.failing_since = None;
         for member in wanted.members.iter().filter(|member| member.is_balanced) {
             let uid = member.host.uid();
@@ -135,19 +135,19 @@ impl Preference {
     }
 
     /// Records that the tenant's API server has not answered. `None`: the last answer still counts.
-    pub(super) fn failed(&mut self, now: Instant) -> Option<Listed> {
+    pub(super) fn failed(&mut self, now: Instant) -> Option<NotPreferredMembers> {
         let since = *self.failing_since.get_or_insert(now);
         if now.saturating_duration_since(since) < UNKNOWN_AFTER {
             return None;
         }
         self.not_ready.clear();
         self.last_ready.clear();
-        Some(Listed::default())
+        Some(NotPreferredMembers::default())
     }
 
     /// The members that are not preferred. `is_served`: whether a member of the role is preferred and has a Node that is ready, or was a moment
     /// ago. In a role without such a member every member is preferred.
-    fn listed(&self, wanted: &Wanted, is_served: impl Fn(&str) -> bool) -> Listed {
+    fn listed(&self, wanted: &Wanted, is_served: impl Fn(&str) -> bool) -> NotPreferredMembers {
         let members = wanted.members.iter().filter(|member| is_served(&member.role));
         let members: Vec<NotPreferred> = members
             .filter_map(|member| {
@@ -166,7 +166,7 @@ impl Preference {
             })
             .collect();
         let are_too_many = members.len() > TenantNodes::MOST_NOT_PREFERRED;
-        Listed {
+        NotPreferredMembers {
             members: if are_too_many { Vec::new() } else { members },
             are_too_many,
         }
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    fn names(listed: Listed) -> Vec<String> {
+    fn names(listed: NotPreferredMembers) -> Vec<String> {
         let members = listed.members.into_iter();
         members.map(|member| member.name).collect()
     }
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(case.preference.failed(case.at(70)), None);
         assert_eq!(case.preference.failed(case.at(129)), None);
         let now = case.at(130);
-        assert_eq!(case.preference.failed(now), Some(Listed::default()));
+        assert_eq!(case.preference.failed(now), Some(NotPreferredMembers::default()));
         assert_eq!(case.after(140, "RN"), ["h2"]);
     }
 

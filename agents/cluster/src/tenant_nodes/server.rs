@@ -96,7 +96,7 @@ impl Server {
     }
 
     pub(super) async fn nodes(&self) -> Result<Vec<Node>, Error> {
-        self.list("/api/v1/nodes", "", node::Listed::parse).await
+        self.list("/api/v1/nodes", "", node::NodeItem::parse).await
     }
 
     /// What happens to the pods of a Node, those apart that stay.

@@ -25,9 +25,9 @@ fn missing() -> Problem {
     }
 }
 
-fn found(drains: &[(&str, Drain)]) -> Found {
+fn found(drains: &[(&str, Drain)]) -> Observation {
     let drains = drains.iter();
-    Found {
+    Observation {
         nodes: vec![node("a", "", &["192.0.2.1"])],
         drains: drains
             .map(|(uid, drain)| ((*uid).to_owned(), drain.clone()))
@@ -70,12 +70,12 @@ impl Scene {
         begun.remove(0)
     }
 
-    fn end(&self, begun: &Begun, (from, to): (u64, u64), found: Result<Found, Problem>) -> bool {
+    fn end(&self, begun: &Begun, (from, to): (u64, u64), found: Result<Observation, Problem>) -> bool {
         self.nodes.end(begun, (self.at(from), self.at(to)), found)
     }
 
     /// A poll that takes no time.
-    fn poll(&self, seconds: u64, found: Result<Found, Problem>) -> bool {
+    fn poll(&self, seconds: u64, found: Result<Observation, Problem>) -> bool {
         self.end(&self.one(seconds), (seconds, seconds), found)
     }
 

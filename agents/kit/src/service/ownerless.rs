@@ -43,9 +43,9 @@ struct Instance {
 
 /// When each that was found without its cluster is deleted.
 #[derive(Debug, Default)]
-struct Found(BTreeMap<Instance, Instant>);
+struct DeletionTimes(BTreeMap<Instance, Instant>);
 
-impl Found {
+impl DeletionTimes {
     /// Those that have been found for so long: of each namespace a few, those first that have waited longest. A deletion that fails is tried
     /// again later.
     fn due(&mut self, found: &BTreeSet<Instance>, now: Instant, lasting: Duration) -> Vec<Instance> {
@@ -113,7 +113,7 @@ pub(super) async fn delete_all(
         // The process ends.
         return std::future::pending().await;
     }
-    let mut found = Found::default();
+    let mut times = DeletionTimes::default();
     loop {
         time::sleep(PAUSE.min(lasting)).await;
         let services = site.stores.services.state();
@@ -126,7 +126,7 @@ pub(super) async fn delete_all(
         let others = site.stores.without_owner(site.identity);
         let ownerless = ownerless(services, others, site.identity, may_take_over);
         let mut refused = BTreeSet::new();
-        for instance in found.due(&ownerless, Instant::now(), lasting) {
+        for instance in times.due(&ownerless, Instant::now(), lasting) {
             let Instance {
                 namespace,
                 name,

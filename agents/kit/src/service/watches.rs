@@ -52,12 +52,12 @@ pub struct Watches {
     stores: Stores,
     last_applied: Arc<LastApplied>,
     /// Ends a wait until every added watch has shown a complete list.
-    listed: Vec<Listed>,
+    listed: Vec<FirstList>,
     triggers: mpsc::Sender<ObjectRef<SIPCluster>>,
 }
 
 /// Waits until a watch has shown a complete list.
-pub(super) type Listed = futures::future::BoxFuture<'static, bool>;
+pub(super) type FirstList = futures::future::BoxFuture<'static, bool>;
 
 /// Everything that runs passes.
 pub(super) struct Running {
@@ -66,7 +66,7 @@ pub(super) struct Running {
     pub(super) stores: Stores,
     pub(super) last_applied: Arc<LastApplied>,
     /// The waits for the watches that the service has added.
-    pub(super) added: Vec<Listed>,
+    pub(super) added: Vec<FirstList>,
 }
 
 impl Debug for Watches {

@@ -227,7 +227,7 @@ async fn a_poll_ends_whether_the_server_answers_or_not() {
         let result = in_time(std::future::ready(Ok(tenant)), &drains).await;
         assert_eq!(began.elapsed().as_secs(), LONGEST.as_secs());
         match result {
-            Ok(Found { nodes, drains }) => assert_eq!((nodes.len(), Some(drains.len())), (3, found)),
+            Ok(Observation { nodes, drains }) => assert_eq!((nodes.len(), Some(drains.len())), (3, found)),
             Err(problem) => {
                 assert!(problem.passes && found.is_none(), "{problem}");
                 assert!(problem.message.ends_with("does not answer within 15 s"));

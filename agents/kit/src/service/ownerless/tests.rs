@@ -107,11 +107,11 @@ fn a_namespace_with_many_delays_no_other() {
     let mut all: BTreeSet<Instance> = (0..100).map(|number| of("a", number)).collect();
     all.insert(of("b", 0));
     let (begun, lasting) = (Instant::now(), Duration::from_mins(20));
-    let mut found = Found::default();
-    assert_eq!(found.due(&all, begun, lasting), []);
+    let mut times = DeletionTimes::default();
+    assert_eq!(times.due(&all, begun, lasting), []);
     let mut seen = BTreeSet::new();
     for tick in 0..13 {
-        let due = found.due(&all, begun + lasting + PAUSE * tick, lasting);
+        let due = times.due(&all, begun + lasting + PAUSE * tick, lasting);
         assert!(due.len() <= IN_TURN + 1);
         assert_eq!(due.contains(&of("b", 0)), tick == 0 || tick == 10, "{tick}");
         seen.extend(due);
@@ -143,23 +143,23 @@ fn only_what_stays_so_long_enough_is_due() {
     let instance = |name: &str| of(name, "u");
     let (both, one) = ([instance("a"), instance("b")].into(), [instance("a")].into());
     let (begun, lasting) = (Instant::now(), Duration::from_mins(20));
-    let mut found = Found::default();
-    assert_eq!(found.due(&both, begun, lasting), []);
-    assert_eq!(found.due(&one, begun + lasting / 2, lasting), []);
+    let mut times = DeletionTimes::default();
+    assert_eq!(times.due(&both, begun, lasting), []);
+    assert_eq!(times.due(&one, begun + lasting / 2, lasting), []);
     // The other one was owned meanwhile.
     let at = begun + lasting;
-    assert_eq!(found.due(&both, at, lasting), [instance("a")]);
+    assert_eq!(times.due(&both, at, lasting), [instance("a")]);
     // Its deletion has failed.
-    assert_eq!(found.due(&both, at + RETRY / 2, lasting), []);
-    assert_eq!(found.due(&both, at + RETRY, lasting), [instance("a")]);
+    assert_eq!(times.due(&both, at + RETRY / 2, lasting), []);
+    assert_eq!(times.due(&both, at + RETRY, lasting), [instance("a")]);
     assert_eq!(
-        found.due(&both, at + lasting, lasting),
+        times.due(&both, at + lasting, lasting),
         [instance("a"), instance("b")]
     );
     // Another one of that name was restored.
     let restored = [of("a", "v")].into();
-    assert_eq!(found.due(&restored, at + lasting * 2, lasting), []);
-    assert_eq!(found.due(&restored, at + lasting * 3, lasting), [of("a", "v")]);
+    assert_eq!(times.due(&restored, at + lasting * 2, lasting), []);
+    assert_eq!(times.due(&restored, at + lasting * 3, lasting), [of("a", "v")]);
 }
 
 #[test]

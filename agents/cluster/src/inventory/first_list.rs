@@ -6,9 +6,9 @@ use tokio::sync::SetOnce;
 
 /// Set once a watch has shown a complete list. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Listed(Arc<SetOnce<()>>);
+pub struct FirstList(Arc<SetOnce<()>>);
 
-impl Listed {
+impl FirstList {
     /// Sets the flag; no effect if it is set already.
     pub fn done(&self) {
         // Fails only when it is set already.
