@@ -4,18 +4,60 @@
 /// Between both ends of a connection.
 const ARROW: &str = "->";
 
-/// The text without control characters other than line breaks, since terminals act on them, and with so many bytes at most. Of what programs in
-/// Go write of a connection that failed it has no local port: that is another one with each try, and a status with it would be written
-/// again, which triggers the next try.
+/// The text without control characters other than line breaks, since terminals act on them, and with so many bytes at most. It is also [`steady`].
 #[must_use]
 pub fn readable(text: &str, most: usize) -> String {
-    let text = without_local_ports(text);
+    let text = steady(text);
     let mut text = text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
     if text.len() > most {
         text.truncate(text.floor_char_boundary(most.saturating_sub('…'.len_utf8())));
         text.push('…');
     }
     text
+}
+
+/// What failed, without what differs with each try: the local ports of connections, and the present time where a certificate is not valid now. A
+/// status with them would be written again, which triggers the next try.
+#[must_use]
+pub fn steady(text: &str) -> String {
+    without_present_time(&without_local_ports(text))
+}
+
+/// As Go has it in `certificate has expired or is not yet valid: current time 2026-11-29T13:40:11Z is after 2026-11-01T00:00:00Z`, and rustls in
+/// `certificate expired: verification time 1796046011 (UNIX), but certificate is not valid after 1793491200 (2554811 seconds ago)`.
+fn without_present_time(text: &str) -> String {
+    let text = without_after(text, "current time ", |c| !c.is_whitespace());
+    let text = without_after(&text, "verification time ", |c| c.is_ascii_digit());
+    let text = without_interval(&text, " seconds ago)");
+    without_interval(&text, " seconds in future)")
+}
+
+/// The text without the time that follows each `key`, and a blank.
+fn without_after(text: &str, key: &str, is_of_time: impl Fn(char) -> bool) -> String {
+    let mut parts = text.split(key);
+    let mut without = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        without.push_str(key);
+        let rest = part.trim_start_matches(&is_of_time);
+        without.push_str(rest.strip_prefix(' ').unwrap_or(rest));
+    }
+    without
+}
+
+/// The text without each number in parentheses that ends with `end`.
+fn without_interval(text: &str, end: &str) -> String {
+    let mut parts: Vec<&str> = text.split(end).collect();
+    let last = parts.pop().unwrap_or_default();
+    let mut without = String::new();
+    for part in parts {
+        let before = part.trim_end_matches(|c: char| c.is_ascii_digit());
+        match before.strip_suffix(" (") {
+            Some(before) => without.push_str(before),
+            None => without.extend([part, end]),
+        }
+    }
+    without.push_str(last);
+    without
 }
 
 /// As in `read tcp 192.0.2.1:45678->192.0.2.2:443: i/o timeout`.
@@ -61,6 +103,40 @@ mod tests {
             ("->", "->"),
         ] {
             assert_eq!(readable(text, 200), expected);
+        }
+    }
+
+    #[test]
+    fn an_expired_certificate_has_the_same_text_with_each_try() {
+        let go = |now: &str| {
+            format!(
+                "x509: certificate has expired or is not yet valid: current time {now} is after 2026-11-01T00:00:00Z"
+            )
+        };
+        let expired = |now: u32, ago: u32| {
+            format!(
+                "invalid peer certificate: certificate expired: verification time {now} (UNIX), but certificate is not valid after 1795 ({ago} \
+                 seconds ago)"
+            )
+        };
+        let early = |now: u32, left: u32| {
+            format!(
+                "certificate not valid yet: verification time {now} (UNIX), but certificate is not valid before 1795 ({left} seconds in \
+                 future)"
+            )
+        };
+        for (first, later) in [
+            (go("2026-11-29T13:40:11Z"), go("2026-11-29T13:40:21+01:00")),
+            (expired(1_800, 5), expired(1_810, 15)),
+            (early(1_790, 5), early(1_791, 4)),
+        ] {
+            assert_eq!(readable(&first, 400), readable(&later, 400));
+        }
+        assert!(readable(&go("now"), 400).ends_with("current time is after 2026-11-01T00:00:00Z"));
+        let expected = "verification time (UNIX), but certificate is not valid after 1795";
+        assert!(readable(&expired(1_800, 5), 400).ends_with(expected));
+        for other in ["waits 5 seconds", "it waits (for 5 seconds ago)"] {
+            assert_eq!(readable(other, 400), other);
         }
     }
 

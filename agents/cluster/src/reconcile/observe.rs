@@ -164,6 +164,7 @@ pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Re
     let releases = |placement: &Placement| placement.members().iter().any(Member::is_releasing);
     let Some(placement) = placement.filter(releases) else {
         context.triggers.set_hosts(cluster, BTreeSet::new());
+        context.late_claims.forget(cluster);
         return Ok(None);
     };
     known_epoch(&placement, context)?;

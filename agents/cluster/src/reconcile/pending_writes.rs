@@ -10,6 +10,9 @@ use std::{
 
 use kit::placement::ObjectKey;
 
+/// Writes that are recorded at most. Objects that are gone leave theirs; a write that is forgotten costs a conflict at most.
+const MOST: usize = 65_536;
+
 /// For each object that was written the `resourceVersion` that its last write was based on; one for each name at most. All objects
 /// are of one kind.
 #[derive(Debug, Default)]
@@ -20,6 +23,9 @@ impl PendingWrites {
     /// delivers an event.
     pub fn written(&self, object: ObjectKey, base: String) {
         let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if writes.len() >= MOST {
+            writes.clear();
+        }
         writes.insert(object, base);
     }
 
@@ -40,6 +46,17 @@ impl PendingWrites {
 mod tests {
     use super::*;
     use crate::fixtures::key;
+
+    #[test]
+    fn writes_of_objects_that_are_gone_are_bounded() {
+        let pending = PendingWrites::default();
+        for number in 0..=MOST {
+            pending.written(key(&number.to_string()), "7".to_owned());
+        }
+        let recorded = pending.0.lock().unwrap().len();
+        assert_eq!(recorded, 1);
+        assert!(pending.is_pending(&key(&MOST.to_string()), "7"));
+    }
 
     #[test]
     fn a_write_is_pending_until_its_host_is_seen_at_another_version() {

@@ -77,7 +77,7 @@ async fn one(nodes: &TenantNodes, dependencies: &Dependencies, begun: Begun) {
     dependencies.polls.ended(found.as_ref().err());
     let cluster = &begun.cluster;
     if let Err(Problem { passes: _, message }) = &found {
-        tracing::debug!(%cluster, message, "the Nodes of a tenant's cluster could not be read");
+        tracing::debug!(%cluster, why = message, "the Nodes of a tenant's cluster could not be read");
     }
     if nodes.end(&begun, (began, Instant::now()), found) {
         dependencies.triggers.cluster(begun.cluster);

@@ -173,7 +173,7 @@ impl<M: Membership> Api<M> {
             caller.set_holder(&holder);
             power.limits.call(&holder)?;
             let tenant = tenant(&power.executor.client.0, &holder).await?;
-            caller.is(&tenant);
+            caller.set_tenant(&tenant);
             let namespace = tenant.cluster.namespace();
             let place = power.limits.enter(namespace, tenant.cluster.uid())?;
             let held = (place, peer.call(namespace));

@@ -26,7 +26,7 @@ use tracing::{Dispatch, instrument::WithSubscriber as _};
 
 pub use self::kubeconfig::LONGEST as LONGEST_KUBECONFIG;
 use self::{destinations::Destinations, kubeconfig::Kubeconfig};
-use crate::apply;
+use crate::{apply, message};
 
 /// Longest answer that is read, in bytes.
 pub const LONGEST: usize = 1024 * 1024;
@@ -284,6 +284,7 @@ fn read(kubeconfig: &[u8]) -> Result<Kubeconfig, Error> {
 /// What a tenant's API server has chosen, as one short line.
 #[must_use]
 pub fn short(text: &str) -> String {
+    let text = message::steady(text);
     let characters = text.chars().filter(|character| !character.is_control());
     characters.take(SHOWN).collect()
 }

@@ -104,7 +104,7 @@ impl Holdings {
             SipLabels::None => {}
             SipLabels::Partial => {
                 self.unassignable
-                    .push(unassignable(input, host, UnassignableKind::Partial))
+                    .push(unassignable(input, host, UnassignableKind::Partial));
             }
             SipLabels::Complete { cluster, role } => {
                 let Some(declared) = input.clusters.get(cluster) else {
