@@ -83,13 +83,6 @@ pub(super) fn replaced<'a>(
         .collect()
 }
 
-/// Those of the [`replaced`] instances that can be deleted: of their kind no instance is `unmade`, which cannot be made in this pass.
-pub(super) fn replaceable<'a>(identity: &Identity, replaced: Vec<&'a str>, unmade: &[&str]) -> Vec<&'a str> {
-    let kinds: BTreeSet<&str> = unmade.iter().filter_map(|name| identity.kind_of(name)).collect();
-    let is_free = |name: &&str| identity.kind_of(name).is_none_or(|kind| !kinds.contains(kind));
-    replaced.into_iter().filter(is_free).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use api::TolerantCluster;
@@ -144,22 +137,6 @@ mod tests {
             (&[api, first, second, named], &[]),
         ] {
             assert_eq!(replaced(BALANCERS, &existing, desired), stay, "{desired:?}");
-        }
-    }
-
-    #[test]
-    fn a_dropped_instance_stays_while_the_new_one_is_refused() {
-        let (api, workers) = ("loadbalancer-controlplane-shop", "loadbalancer-worker-shop");
-        for (unmade, expected) in [
-            (&[][..], &[api, workers][..]),
-            (&["loadbalancer-worker-shop-b"], &[api]),
-            (&["loadbalancer-controlplane-shop-b"], &[workers]),
-        ] {
-            assert_eq!(
-                replaceable(BALANCERS, vec![api, workers], unmade),
-                expected,
-                "{unmade:?}"
-            );
         }
     }
 }

@@ -12,7 +12,7 @@ use kube::{ResourceExt as _, runtime::controller::Action};
 use super::{
     context::Context,
     definition::{Scope, Service},
-    desired::{Desired, name, replaceable, validate},
+    desired::{Desired, name, validate},
     endpoints,
     error::Error,
     instances::{self, ExposedInstance, OrUnserved, refused},
@@ -217,19 +217,14 @@ async fn serve<S: Service>(
         }
     };
     context.unplaced.succeeded(observed.object());
+    // What takes their place can be made now.
+    pruned.extend(Pruned::delete(context, observed, replaced.into_iter()).await);
     let scope = Scope {
         observed,
         cluster,
         members: &members,
     };
     let prepared = instances::prepare(context, scope, entries, &mut pruned.errors).await;
-    // What takes their place can be made now, unless it is refused or a call for it failed.
-    let unserved = instances::unserved(entries, &prepared).map(name::<S>);
-    let unmade: Vec<&str> = unserved
-        .filter(|name| !observed.names().contains(*name))
-        .collect();
-    let replaced = replaceable(S::IDENTITY, replaced, &unmade);
-    pruned.extend(Pruned::delete(context, observed, replaced.into_iter()).await);
     let rendered = instances::render(context, scope, entries, prepared);
     let exposed = instances::expose(context, observed, rendered, &mut pruned.errors).await;
     // A pass with an entry that is not served is repeated in any case.

@@ -100,48 +100,6 @@ fn a_refused_entry_without_an_owner_is_deleted() {
     });
 }
 
-/// Nothing takes its place: the site does not allow what the entry with the new name overrides.
-#[test]
-fn a_renamed_entry_stays_while_its_edit_is_refused() {
-    on_shared_site("renamed-refused", async |stage| {
-        let entry = |name: &str, label: &str| {
-            let changes = json!({"service": {"metadata": {"labels": {label: "blue"}}}});
-            json!([workers(
-                31_537,
-                31_537,
-                &json!({"name": name, "override": changes})
-            )])
-        };
-        let shop = cluster("renamed-refused", "shop")
-            .role(Role::Worker, 0)
-            .with("/services/loadBalancerWorker", entry("a", "team"));
-        stage.create(&shop).await;
-        stage.ready(&shop).await;
-        let of = objects(stage, "renamed-refused");
-        let uids = async || {
-            let service = of.services.get("loadbalancer-worker-shop-a").await.unwrap();
-            let deployment = of.deployments.get("loadbalancer-worker-shop-a").await.unwrap();
-            (service.uid(), deployment.uid())
-        };
-        let before = uids().await;
-        let edit = async |label: &str| {
-            let spec = json!({"services": {"loadBalancerWorker": entry("b", label)}});
-            stage.edit(&shop, spec).await;
-        };
-        edit("exposed-by").await;
-        stage
-            .condition_is(&shop, "LoadBalancerReady", "False", "OverrideNotAllowed")
-            .await;
-        assert_eq!(uids().await, before);
-        edit("team").await;
-        wait::until_gone(of.services.clone(), "loadbalancer-worker-shop-a", PATIENCE)
-            .await
-            .unwrap();
-        stage.ready(&shop).await;
-        of.services.get("loadbalancer-worker-shop-b").await.unwrap();
-    });
-}
-
 /// No section of the spec lets the deletion wait for the agent, which does not run.
 #[tokio::test]
 async fn what_an_orphan_deletion_has_left_is_deleted_later() {
