@@ -257,7 +257,7 @@ impl Inventory {
         self.changed.send_replace(());
     }
 
-    /// Takes a `SIPCluster` in whose placement cannot be read: what was known of it is reported on.
+    /// Takes a `SIPCluster` whose placement cannot be read: the agent goes on reporting the one that it has read before, if this process has read one.
     pub fn put_unreadable_cluster(&self, key: ObjectKey, mut cluster: wire::ObservedCluster) {
         if let Some(before) = self.lock().clusters.get(&key) {
             cluster_report::remember_placement(&mut cluster, before);

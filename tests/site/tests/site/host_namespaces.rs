@@ -8,9 +8,26 @@ use sandbox::{
     wait,
 };
 
-use crate::fixtures::{PATIENCE, Role, SECOND_NAMESPACE, Stage, cluster, host, members};
+use crate::fixtures::{Cluster, Member, PATIENCE, Role, SECOND_NAMESPACE, Stage, cluster, host, members};
 
 const BOTH: [&str; 2] = [HOSTS_NAMESPACE, SECOND_NAMESPACE];
+
+/// Starts the agent without the second namespace: it ends, and replaces no host.
+async fn ends_and_replaces_nothing(stage: &mut Stage, shop: &Cluster, held: &[Member]) {
+    stage.start_agent(Agent::Cluster, &[HOSTS_NAMESPACE]).await;
+    let replaced = wait::until(
+        stage.clusters("dropped"),
+        &shop.name,
+        "change its members",
+        PATIENCE,
+        |object| members(object) != held,
+    );
+    let ended = tokio::select! {
+        _ = replaced => panic!("a host was replaced in a namespace that left the configuration"),
+        ended = stage.agent(Agent::Cluster).ended() => ended.unwrap().unwrap(),
+    };
+    assert!(!ended.success(), "{ended}");
+}
 
 #[tokio::test]
 async fn a_namespace_with_held_hosts_cannot_be_dropped() {
@@ -35,19 +52,7 @@ async fn a_namespace_with_held_hosts_cannot_be_dropped() {
     stage.load(&spare).await;
     stage.agent(Agent::Cluster).stop(PATIENCE).await.unwrap();
 
-    stage.start_agent(Agent::Cluster, &[HOSTS_NAMESPACE]).await;
-    let replaced = wait::until(
-        stage.clusters("dropped"),
-        &shop.name,
-        "change its members",
-        PATIENCE,
-        |object| members(object) != held,
-    );
-    let ended = tokio::select! {
-        _ = replaced => panic!("hosts that are there were replaced: their namespace left the configuration"),
-        ended = stage.agent(Agent::Cluster).ended() => ended.unwrap().unwrap(),
-    };
-    assert!(!ended.success(), "{ended}");
+    ends_and_replaces_nothing(&mut stage, &shop, &held).await;
     let log = stage.agent(Agent::Cluster).log_tail(500);
     assert!(
         log.contains("metal-too/dropped-one") && log.contains("dropped/shop"),
@@ -126,19 +131,7 @@ async fn a_namespace_with_a_recreated_host_cannot_be_dropped() {
         .await
         .unwrap();
 
-    stage.start_agent(Agent::Cluster, &[HOSTS_NAMESPACE]).await;
-    let replaced = wait::until(
-        stage.clusters("dropped"),
-        &shop.name,
-        "change its members",
-        PATIENCE,
-        |object| members(object) != held,
-    );
-    let ended = tokio::select! {
-        _ = replaced => panic!("a host was replaced in a namespace that left the configuration"),
-        ended = stage.agent(Agent::Cluster).ended() => ended.unwrap().unwrap(),
-    };
-    assert!(!ended.success(), "{ended}");
+    ends_and_replaces_nothing(&mut stage, &shop, &held).await;
     stage
         .event(
             &shop,
