@@ -1,10 +1,8 @@
 //! What a cluster asks of a service agent, by its spec and what it holds. Pure.
 
-use std::collections::BTreeSet;
-
 use api::{Cluster, Placement};
 
-use super::{definition::Service, identity::Identity, observed::Observed};
+use super::{definition::Service, observed::Observed};
 
 /// What a cluster asks of this agent.
 pub(super) enum Desired<Entry> {
@@ -67,22 +65,6 @@ pub(super) fn names<S: Service>(entries: &[S::Entry]) -> Vec<&str> {
     entries.iter().map(name::<S>).collect()
 }
 
-/// The existing instances that the spec drops and in whose place it names one of their kind that is not made yet. They stay until that
-/// can be made: a service that has another address by then is better than none.
-pub(super) fn replaced<'a>(
-    identity: &Identity,
-    existing: &'a BTreeSet<String>,
-    desired: &[&str],
-) -> Vec<&'a str> {
-    let waiting = desired.iter().filter(|name| !existing.contains(**name));
-    let kinds: BTreeSet<&str> = waiting.filter_map(|name| identity.kind_of(name)).collect();
-    let dropped = existing.iter().map(String::as_str);
-    dropped
-        .filter(|name| !desired.contains(name))
-        .filter(|name| identity.kind_of(name).is_some_and(|kind| kinds.contains(kind)))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use api::TolerantCluster;
@@ -116,27 +98,6 @@ mod tests {
                 is_unreadable,
                 "{placement}"
             );
-        }
-    }
-
-    #[test]
-    fn a_dropped_instance_stays_for_a_new_one_of_its_kind() {
-        let (api, named) = (
-            "loadbalancer-controlplane-shop",
-            "loadbalancer-controlplane-shop-api",
-        );
-        let (first, second) = ("loadbalancer-worker-shop", "loadbalancer-worker-shop-1");
-        let existing = [api, first, second].map(str::to_owned).into();
-        for (desired, stay) in [
-            (&[][..], &[][..]),
-            (&[api, first, second], &[]),
-            (&[api, first], &[]),
-            (&[named, first], &[api]),
-            (&[named, first, second], &[api]),
-            (&[api, "loadbalancer-worker-shop-web"], &[first, second]),
-            (&[api, first, second, named], &[]),
-        ] {
-            assert_eq!(replaced(BALANCERS, &existing, desired), stay, "{desired:?}");
         }
     }
 }

@@ -8,6 +8,7 @@ use super::{
     apply,
     context::Context,
     definition::{Scope, Service},
+    desired::name,
     error::{Error, Errors},
     network_attachments,
     objects::{Applied, Exposed, Objects},
@@ -199,6 +200,19 @@ pub(super) async fn run<S: Service>(
         }
     });
     without_errors(join_all(running.collect::<Vec<_>>()).await, errors)
+}
+
+/// Names of the entries of which not everything is applied.
+pub(super) fn not_running<'a, S: Service>(
+    entries: &'a [S::Entry],
+    running: &'a [OrUnserved<RunningInstance>],
+) -> impl Iterator<Item = &'a str> {
+    let each = entries.iter().zip(running);
+    each.filter(|(_, running)| {
+        let applied = running.as_ref().map(|instance| &instance.objects);
+        !matches!(applied, Ok(apply::Running::Applied(_)))
+    })
+    .map(|(entry, _)| name::<S>(entry))
 }
 
 /// The outcome of every instance, by its Deployment, its pods, and their answers.

@@ -56,6 +56,7 @@ mod ownership;
 mod pass;
 pub mod pods;
 mod port_cycles;
+mod predecessors;
 mod problem;
 mod process;
 mod pruning;

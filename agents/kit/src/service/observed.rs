@@ -22,6 +22,8 @@ pub struct Observed<'a> {
     identity: &'static Identity,
     services: Vec<Arc<Service>>,
     names: BTreeSet<String>,
+    /// The instances that have both a Service and a Deployment.
+    made: BTreeSet<String>,
     /// The resource versions of the instances' `ConfigMap`s, by name.
     config_maps: BTreeMap<String, String>,
     /// What pods read, by instance, as this process has written it, where that is the newest that is known.
@@ -75,7 +77,9 @@ impl<'a> Observed<'a> {
             is_own(&***deployment, object, identity) || is_unowned(&***deployment, object, identity)
         });
         let mut names: BTreeSet<String> = services.iter().map(|service| service.name_any()).collect();
-        names.extend(deployments.map(|deployment| deployment.name_any()));
+        let deployments: BTreeSet<String> = deployments.map(|deployment| deployment.name_any()).collect();
+        let made = names.intersection(&deployments).cloned().collect();
+        names.extend(deployments);
         // A watch may not have shown these yet.
         let applied = object.status.iter().flat_map(|status| &status.applied);
         let applied = applied.map(|applied| &applied.service);
@@ -85,6 +89,7 @@ impl<'a> Observed<'a> {
             identity,
             services,
             names,
+            made,
             config_maps: BTreeMap::new(),
             written: BTreeMap::new(),
         }
@@ -128,6 +133,12 @@ impl<'a> Observed<'a> {
     #[must_use]
     pub fn names(&self) -> &BTreeSet<String> {
         &self.names
+    }
+
+    /// Names of the instances that were made as a whole: with a Service and what runs behind it. Of one that was refused there can be less.
+    #[must_use]
+    pub(super) fn made(&self) -> &BTreeSet<String> {
+        &self.made
     }
 
     /// The instances of this agent with their node ports; empty where these are not known.

@@ -1,5 +1,6 @@
-//! One pass over a `SIPCluster`: observe → validate → members → prune → prepare → render → expose → run → probe → report. Each step is entered
-//! once, in this order; a pass that has written the status ends there, since the write triggers the next one.
+//! One pass over a `SIPCluster`: observe → validate → prune → members → prepare → render → expose → run → probe → report. Each step is entered
+//! once, in this order; a pass that has written the status ends there, since the write triggers the next one. Predecessors of new instances
+//! are not pruned with the others: they are deleted after `run`, or before `expose` where a new instance wants a node port of theirs.
 
 use std::{
     sync::Arc,
@@ -185,7 +186,7 @@ async fn serve<S: Service>(
     observed: &Observed<'_>,
     (cluster, entries): (&Cluster, &[S::Entry]),
 ) -> Result<Pass, Error> {
-    let (staying, replaced) = staying::<S>(observed, entries);
+    let (staying, mut predecessors) = staying::<S>(observed, entries);
     let mut pruned = Pruned::delete_others(context, observed, &staying).await;
     let Some(held) = observed.placement() else {
         let is_revoked = revoke_existing(context, observed, cluster, entries).await;
@@ -217,8 +218,6 @@ async fn serve<S: Service>(
         }
     };
     context.unplaced.succeeded(observed.object());
-    // What takes their place can be made now.
-    pruned.extend(Pruned::delete(context, observed, replaced.into_iter()).await);
     let scope = Scope {
         observed,
         cluster,
@@ -226,6 +225,7 @@ async fn serve<S: Service>(
     };
     let prepared = instances::prepare(context, scope, entries, &mut pruned.errors).await;
     let rendered = instances::render(context, scope, entries, prepared);
+    pruned.extend(predecessors.make_way(context, observed, &rendered).await);
     let exposed = instances::expose(context, observed, rendered, &mut pruned.errors).await;
     // A pass with an entry that is not served is repeated in any case.
     let _revoked = revocation::revoke(
@@ -248,6 +248,13 @@ async fn serve<S: Service>(
     }
     let desired = instances::desired(&exposed);
     let applied = instances::run(context, observed, exposed, &mut pruned.errors).await;
+    let succeeded = predecessors.delete_succeeded(
+        context,
+        observed,
+        cluster,
+        instances::not_running::<S>(entries, &applied),
+    );
+    pruned.extend(succeeded.await);
     if S::APPLIES_WITHOUT_SCHEDULER {
         let clusters = &context.site.stores.clusters;
         context

@@ -9,13 +9,14 @@ use tokio::time::timeout;
 use super::{
     context::Context,
     definition::{Scope, Service},
-    desired::{name, names, replaced},
+    desired::{name, names},
     endpoints,
     error::{Error, Errors},
     instances,
     members::{Members, members},
     observed::Observed,
     pass::{Pass, write_and_warn},
+    predecessors::Predecessors,
     problem::{PROGRESSING, Problem, REFUSED},
     pruning::Pruned,
     report, revocation,
@@ -109,21 +110,16 @@ pub(super) async fn revoke_existing<S: Service>(
     revocation::revoke(context, (observed, cluster), existing.into_iter()).await
 }
 
-/// The instances that stay until the scheduler gives the members of new ones: those that the spec names, and those of which a new one takes
-/// the place. The latter are also given by themselves. Where instances are applied without the scheduler none of these stays: it
-/// may let somebody in.
+/// The instances that stay until the scheduler gives the members of new ones: those that the spec names, and the predecessors of new ones. The
+/// latter are also given by themselves.
 pub(super) fn staying<'a, S: Service>(
     observed: &'a Observed<'_>,
     entries: &'a [S::Entry],
-) -> (Vec<&'a str>, Vec<&'a str>) {
+) -> (Vec<&'a str>, Predecessors<'a>) {
+    let predecessors = Predecessors::of::<S>(observed, entries);
     let mut staying = names::<S>(entries);
-    let replaced = if S::APPLIES_WITHOUT_SCHEDULER {
-        Vec::new()
-    } else {
-        replaced(S::IDENTITY, observed.names(), &staying)
-    };
-    staying.extend(&replaced);
-    (staying, replaced)
+    staying.extend(predecessors.names());
+    (staying, predecessors)
 }
 
 /// The scheduler does not answer: the status names what is left of what the spec drops, and what cannot be deleted.

@@ -393,4 +393,29 @@ async fn an_entry_that_cannot_be_served_says_why() {
         .await;
     assert!(why.contains("31614"), "{why}");
     assert!(services.get_opt("auth-late").await.unwrap().is_none());
+
+    // A provider stays until the one that takes its place can be made.
+    let before = services.get("auth-first").await.unwrap().uid();
+    let renamed = |changes: Value| {
+        let mut entry = first.spec()["services"]["auth"][0].clone();
+        entry["name"] = json!("next");
+        entry
+            .as_object_mut()
+            .unwrap()
+            .extend(changes.as_object().unwrap().clone());
+        json!({"services": {"auth": [entry]}})
+    };
+    stage
+        .edit(&first, renamed(json!({"caSecret": "directory"})))
+        .await;
+    stage
+        .condition_is(&first, condition, "False", "CertificateInvalid")
+        .await;
+    assert_eq!(services.get("auth-first").await.unwrap().uid(), before);
+    stage.edit(&first, renamed(json!({}))).await;
+    stage
+        .condition_is(&first, condition, "False", "IssuerUnreachable")
+        .await;
+    services.get("auth-first-next").await.unwrap();
+    assert!(services.get_opt("auth-first").await.unwrap().is_none());
 }

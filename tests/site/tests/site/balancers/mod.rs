@@ -14,6 +14,7 @@ mod ports;
 mod reachability;
 pub(crate) mod releases;
 mod removal;
+mod renamed;
 mod scheduler_away;
 mod takeover;
 mod templates;

@@ -219,7 +219,7 @@ fn a_refused_entry_that_is_dropped_leaves_nothing() {
 }
 
 /// A quota on an object that is used by nobody else in the namespace.
-async fn forbid(stage: &Stage, namespace: &str, what: &str) {
+pub(super) async fn forbid(stage: &Stage, namespace: &str, what: &str) {
     let quotas: Api<ResourceQuota> = Api::namespaced(stage.site.client(), namespace);
     let none = json!({"metadata": {"name": "none"}, "spec": {"hard": {what: "0"}}});
     let none = serde_json::from_value(none).unwrap();
