@@ -1,6 +1,6 @@
 //! The process: watches, reports, and the controller, each a supervised task.
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use futures::StreamExt as _;
@@ -9,9 +9,9 @@ use kit::{
     config::ReservedNetworks,
     election::Election,
     events::{EventReason, Events},
-    placement::ObjectKey,
+    placement::{ObjectKey, Placement},
     retries::{Retries, watch_pauses},
-    scheduler::{Scheduler, WatchEvent},
+    scheduler::{Scheduler, WatchEvent, pauses},
     shares::{Shares, UNBOUNDED},
     start::{self, Agent, AgentArgs},
     tenant::destinations::Destinations,
@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use crate::{
     answered::Answered,
     host_events,
-    inventory::{self, FirstList, Inventory},
+    inventory::{self, DroppedNamespace, FirstList, Inventory},
     late_claims::{self, LateClaims},
     reconcile::{self, Contests, Context, MANAGER, Orphans, PendingWrites},
     tenant_nodes::{self, TenantNodes, metrics::Polls},
@@ -52,7 +52,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let events = Events::new(client.clone(), MANAGER.0);
     // Before it is elected, so that the replica with the former configuration goes on; and after, because hosts may be held since.
     // After a signal, `Agent::run` drains without an election.
-    let checking = Box::pin(check_namespaces(&agent, &client, &events, None));
+    let checking = Box::pin(async {
+        check_namespaces(&agent, &client, &events, None).await?;
+        check_ledger_once(&Ledger::new(&agent, &client, &events)).await
+    });
     if let Some(checked) = agent.process.shutdown.run_until_cancelled(checking).await {
         checked?;
     }
@@ -96,7 +99,12 @@ async fn begin(
         reported,
         complete,
     );
-    agent.process.tasks.spawn_endless("report", report);
+    let ledger = Ledger::new(agent, &client, &events);
+    agent.process.tasks.spawn_endless("report", async move {
+        ledger.check(&ledger.placements().await).await?;
+        Box::pin(report).await?;
+        anyhow::Ok(())
+    });
 
     let watching = agent.process.readiness.gate("placements");
     agent.process.tasks.spawn_endless(
@@ -205,6 +213,11 @@ async fn check_namespaces(
         Some(limit) => in_time(limit, checking).await?,
         None => checking.await,
     };
+    published(checked, events).await
+}
+
+/// Publishes an Event on each `SIPCluster` that holds hosts in a dropped namespace.
+async fn published(checked: Result<(), DroppedNamespace>, events: &Events) -> anyhow::Result<()> {
     if let Err(dropped) = &checked {
         for cluster in dropped.holders() {
             let note = format!("the cluster agent does not start: {dropped}");
@@ -214,6 +227,57 @@ async fn check_namespaces(
         }
     }
     Ok(checked?)
+}
+
+/// The check of host namespaces by the scheduler's ledger.
+struct Ledger {
+    client: Client,
+    scheduler: Scheduler,
+    events: Events,
+    configured: BTreeSet<String>,
+}
+
+impl Ledger {
+    fn new(agent: &Agent, client: &Client, events: &Events) -> Self {
+        Self {
+            client: client.clone(),
+            scheduler: agent.scheduler.clone(),
+            events: events.clone(),
+            configured: agent.config.host_namespaces().clone(),
+        }
+    }
+
+    /// What the ledger holds of the site. The scheduler is asked again until it answers.
+    async fn placements(&self) -> Vec<Placement> {
+        let mut pauses = pauses();
+        loop {
+            match self.scheduler.site_placements().await {
+                Ok(placements) => return placements,
+                Err(status) => {
+                    tracing::warn!(code = ?status.code(), message = status.message(), "the site's placements cannot be listed; retrying");
+                    tokio::time::sleep(pauses.next().unwrap_or_default()).await;
+                }
+            }
+        }
+    }
+
+    /// Checks that the ledger gives no host away in a namespace that the configuration lacks.
+    async fn check(&self, placements: &[Placement]) -> anyhow::Result<()> {
+        let checked = inventory::no_recorded_hosts_outside(&self.client, placements, &self.configured);
+        published(checked.await, &self.events).await
+    }
+}
+
+/// Checks the ledger if the scheduler answers now, so that the replica with the former configuration goes on. The elected replica checks it in any
+/// case, before it reports: until then it does what needs no scheduler.
+async fn check_ledger_once(ledger: &Ledger) -> anyhow::Result<()> {
+    match ledger.scheduler.site_placements().await {
+        Ok(placements) => ledger.check(&placements).await,
+        Err(status) => {
+            tracing::warn!(code = ?status.code(), message = status.message(), "the site's placements cannot be listed; they are checked before hosts are reported");
+            Ok(())
+        }
+    }
 }
 
 /// A replica that is not answered ends, so that another one acts, which may have the former configuration and need no such check.

@@ -26,7 +26,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_LATE_AGAIN: Duration = Duration::from_secs(10);
 /// The same for pods that do not answer: the network may not let the agent reach them, and the kubelet knows whether they work.
 const ASK_SILENT_AGAIN: Duration = Duration::from_secs(30);
-/// Time after which a pod that answers without having the newest files is reported.
+/// Time after which a pod that answers without having the newest files is reported, whatever they have.
 const LATE: Duration = Duration::from_secs(10);
 /// Characters of what a pod reports that the condition repeats.
 const LENGTH: usize = 500;
@@ -57,10 +57,14 @@ struct Expected<'a> {
     files: &'a str,
     /// Of sshd's configuration.
     sshd: String,
+    /// How long ago the files were applied.
+    age: Duration,
+    /// Whether the status reports that the jump host works with the present spec and members: pods that lack the newest files lack something else.
+    is_reported: bool,
 }
 
-/// Asks every pod that serves.
-pub(crate) async fn probe(pods: &TenantStore<Pod>, objects: &Objects<Applied>) -> Probe {
+/// Asks every pod that serves. `is_reported`: see [`kit::service::is_reported`].
+pub(crate) async fn probe(pods: &TenantStore<Pod>, objects: &Objects<Applied>, is_reported: bool) -> Probe {
     let serving = pods::created(pods, objects)
         .into_iter()
         .filter(|pod| pods::is_ready(pod));
@@ -78,15 +82,17 @@ pub(crate) async fn probe(pods: &TenantStore<Pod>, objects: &Objects<Applied>) -
     let expected = Expected {
         files: objects.config_digest(),
         sshd: file_digest(objects.config_text(SSHD_CONFIG).unwrap_or_default().as_bytes()),
+        age: objects.age(),
+        is_reported,
     };
-    judge(&reports, &expected, objects.age())
+    judge(&reports, &expected)
 }
 
-/// By what each pod answers, `age` after the files were applied.
-fn judge(reports: &[Report], expected: &Expected<'_>, age: Duration) -> Probe {
+/// By what each pod answers.
+fn judge(reports: &[Report], expected: &Expected<'_>) -> Probe {
     let mut behind_files = reports.iter().filter_map(|report| match &report.files {
         Answer::Running(running) if !is(running, expected.files) => {
-            Some(behind(&report.pod, running.failed.as_deref(), age))
+            Some(behind(&report.pod, running.failed.as_deref(), expected))
         }
         _ => None,
     });
@@ -104,7 +110,7 @@ fn judge(reports: &[Report], expected: &Expected<'_>, age: Duration) -> Probe {
         return refuses(pod, why);
     }
     if let Some((pod, _)) = sshds.clone().find(|(_, running)| !is(running, &expected.sshd)) {
-        return behind(pod, None, age);
+        return behind(pod, None, expected);
     }
     let is_silent = |report: &Report| {
         let answers = [&report.files, &report.sshd];
@@ -140,18 +146,24 @@ fn refuses(pod: &str, why: &str) -> Probe {
     }
 }
 
-fn behind(pod: &str, failed: Option<&str>, age: Duration) -> Probe {
-    let late = age >= LATE;
+/// A pod that does not have the newest files. Until it is late, that is a problem only if the files have members or a spec that the status does not
+/// report yet: a jump host that works stays ready while an address of the site changes.
+fn behind(pod: &str, failed: Option<&str>, expected: &Expected<'_>) -> Probe {
+    let late = expected.age >= LATE;
     let problem = match failed {
         Some(message) => Some(Problem::new(
             PODS_FAIL,
             format!("pod {pod} cannot write its files: {}", printable(message)),
         )),
-        None => late.then(|| {
+        None if late => {
             let message = format!(
                 "pod {pod} has not confirmed the newest files within {} s",
                 LATE.as_secs()
             );
+            Some(Problem::new(PROGRESSING, message))
+        }
+        None => (!expected.is_reported).then(|| {
+            let message = format!("pod {pod} has not confirmed the newest files yet");
             Problem::new(PROGRESSING, message)
         }),
     };
@@ -201,11 +213,38 @@ mod tests {
     }
 
     fn judged(reports: &[Report], age: Duration) -> Probe {
-        let expected = Expected {
+        judge(reports, &expected(age, true))
+    }
+
+    fn expected(age: Duration, is_reported: bool) -> Expected<'static> {
+        Expected {
             files: EXPECTED,
             sshd: "sshd".to_owned(),
-        };
-        judge(reports, &expected, age)
+            age,
+            is_reported,
+        }
+    }
+
+    #[test]
+    fn new_members_are_awaited_from_the_beginning() {
+        let current = || report(running(EXPECTED, None), running("sshd", None));
+        let without_files = report(running("old", None), running("sshd", None));
+        let unread = report(running(EXPECTED, None), running("old", None));
+        for behind in [without_files, unread] {
+            let probe = judge(&[current(), behind], &expected(Duration::ZERO, false));
+            let problem = probe.problem.unwrap();
+            assert_eq!(problem.reason, PROGRESSING);
+            assert_eq!(problem.message, "pod jh-1 has not confirmed the newest files yet");
+            assert_eq!(probe.requeue, Some(ASK_AGAIN));
+        }
+        let confirmed = judge(&[current()], &expected(Duration::ZERO, false));
+        assert!(confirmed.confirmed && confirmed.problem.is_none());
+        // The network may not let the agent reach it.
+        let silent = judge(
+            &[report(Answer::None, Answer::None)],
+            &expected(Duration::ZERO, false),
+        );
+        assert!(!silent.confirmed && silent.problem.is_none());
     }
 
     #[test]

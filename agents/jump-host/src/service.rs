@@ -14,6 +14,7 @@ use kit::{
     placement::{ClusterId, Member},
     service::{
         Applied, Error, Identity, Objects, Observed, Probe, Rendered, Scope, Service, Stores, Watches,
+        is_reported,
     },
 };
 use kube::Client;
@@ -186,7 +187,8 @@ impl Service for JumpHosts {
                 ..Probe::default()
             }
         } else {
-            pod_files::probe(&self.stores.pods, objects).await
+            let is_reported = is_reported(scope.observed, &objects.name());
+            pod_files::probe(&self.stores.pods, objects, is_reported).await
         };
         let flaw = self.power.flaw().await;
         let unanswered = self.power.unanswered(scope);

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::{
     inventory::v1::inventory_service_client::InventoryServiceClient,
     placement::v1::{
-        self as wire, ConfirmHostsRequest, GetPlacementRequest, ReleaseClusterRequest,
+        self as wire, ConfirmHostsRequest, GetPlacementRequest, ListPlacementsRequest, ReleaseClusterRequest,
         placement_service_client::PlacementServiceClient,
     },
 };
@@ -92,6 +92,30 @@ impl Scheduler {
             Ok(answer) => parse(answer.into_inner().placement),
             Err(status) if status.code() == Code::NotFound => Ok(None),
             Err(status) => Err(status),
+        }
+    }
+
+    /// What every cluster of the site holds, in the order of namespace and name.
+    ///
+    /// # Errors
+    /// The scheduler's status; `INTERNAL` for an answer that is invalid.
+    pub async fn site_placements(&self) -> Result<Vec<Placement>, Status> {
+        let mut request = ListPlacementsRequest {
+            site: self.site.clone(),
+            ..ListPlacementsRequest::default()
+        };
+        let mut all = Vec::new();
+        loop {
+            let mut placements = self.placements.clone();
+            let answer = placements.list_placements(timed(request.clone())).await?;
+            let page = answer.into_inner();
+            for placement in page.placements {
+                all.push(Placement::try_from(placement)?);
+            }
+            if page.next_page_token.is_empty() {
+                return Ok(all);
+            }
+            request.page_token = page.next_page_token;
         }
     }
 

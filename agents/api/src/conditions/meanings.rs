@@ -186,7 +186,10 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
 ];
 
 const JUMP_HOST_READY: &[Meaning] = &[
-    yes(Reason::Available, "All entries are as specified."),
+    yes(
+        Reason::Available,
+        "All entries are as specified. Every pod that answers the agent has confirmed the spec and the members.",
+    ),
     yes(
         Reason::NoKeys,
         "All entries are as specified, and the spec names no key and no CA by which anybody can log in.",

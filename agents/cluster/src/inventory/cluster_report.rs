@@ -7,12 +7,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use proto::inventory::v1 as wire;
 
-/// What is reported of a `SIPCluster`.
+use super::unreadable_placement;
+
+/// What is reported of a `SIPCluster`: of a placement that cannot be read, the parts that can.
 pub(super) fn report(object: &SIPCluster) -> wire::ObservedCluster {
+    let unreadable = object.spec.left_out.placement.as_ref();
+    let parts = unreadable.and_then(unreadable_placement::readable);
     let placement = object
         .status
         .as_ref()
-        .and_then(|status| status.placement.as_ref());
+        .and_then(|status| status.placement.as_ref())
+        .or(parts.as_ref());
     let members = placement.map(|placement| {
         let one = |one| member(one, &placement.members);
         placement.members.iter().map(one).collect()
@@ -61,9 +66,10 @@ pub(super) fn remember_keys(report: &mut wire::ObservedCluster, before: &wire::O
     }
 }
 
-/// Completes a report whose placement cannot be read with the one that was known of the same cluster.
+/// Completes a report whose placement cannot be read with the one that was known of the same cluster, unless what can be read is newer.
 pub(super) fn remember_placement(report: &mut wire::ObservedCluster, before: &wire::ObservedCluster) {
-    if report.r#ref == before.r#ref {
+    let position = |of: &wire::ObservedCluster| of.revision.map(|at| (at.epoch, at.revision));
+    if report.r#ref == before.r#ref && position(report) <= position(before) {
         report.members.clone_from(&before.members);
         report.revision = before.revision;
         report.topology_keys.clone_from(&before.topology_keys);

@@ -10,7 +10,7 @@ use backon::ExponentialBackoff;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kit::{
     apply, clusters as site_clusters,
-    placement::{HostId, ObjectKey},
+    placement::{ClusterId, HostId, ObjectKey, Placement},
     scheduler::pauses,
 };
 use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
@@ -40,11 +40,11 @@ impl DroppedNamespace {
     }
 }
 
-/// A host that a status gives to a cluster.
+/// A host that a status or the ledger gives to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     host: HostId,
-    by: ObjectKey,
+    by: ClusterId,
 }
 
 /// Checks that `configured` has every namespace with hosts that a `SIPCluster` holds and whose loss the API server does not confirm. An API
@@ -57,9 +57,30 @@ pub async fn no_held_hosts_outside(
     configured: &BTreeSet<String>,
 ) -> Result<(), DroppedNamespace> {
     let clusters = clusters(client).await;
-    for (namespace, held) in outside(&clusters, configured) {
+    all_lost_in(client, outside(named(&clusters), configured)).await
+}
+
+/// Checks the same by what the scheduler's ledger gives to clusters: it has a claim before a status names the host, and keeps it if somebody removes
+/// the status or the `SIPCluster`.
+///
+/// # Errors
+/// As [`no_held_hosts_outside`].
+pub async fn no_recorded_hosts_outside(
+    client: &Client,
+    placements: &[Placement],
+    configured: &BTreeSet<String>,
+) -> Result<(), DroppedNamespace> {
+    all_lost_in(client, outside(recorded(placements), configured)).await
+}
+
+/// Checks that all these hosts are lost, by their namespaces.
+async fn all_lost_in(
+    client: &Client,
+    outside: BTreeMap<String, BTreeSet<Held>>,
+) -> Result<(), DroppedNamespace> {
+    for (namespace, held) in outside {
         let found = hosts(client, &namespace).await;
-        all_lost(&clusters, &namespace, &held, &found)?;
+        all_lost(&namespace, &held, &found)?;
     }
     Ok(())
 }
@@ -100,24 +121,50 @@ fn is_temporary(error: &kube::Error) -> bool {
 
 /// Waits before the API server is asked again.
 async fn pause(what: &str, error: &kube::Error, pauses: &mut ExponentialBackoff) {
-    let error = error as &dyn std::error::Error;
-    tracing::warn!(error, "{what} cannot be listed; retrying");
+    let why = runtime::error_chain::chain(error);
+    tracing::warn!(error = why, "{what} cannot be listed; retrying");
     tokio::time::sleep(pauses.next().unwrap_or_default()).await;
 }
 
-/// Hosts that statuses give to clusters and that are in no configured namespace, by their namespaces.
-fn outside(clusters: &[SIPCluster], configured: &BTreeSet<String>) -> BTreeMap<String, BTreeSet<Held>> {
+/// Those hosts that are in no configured namespace, by their namespaces.
+fn outside(
+    held: impl Iterator<Item = Held>,
+    configured: &BTreeSet<String>,
+) -> BTreeMap<String, BTreeSet<Held>> {
     let mut outside: BTreeMap<String, BTreeSet<Held>> = BTreeMap::new();
-    for cluster in clusters {
-        for host in named_hosts(cluster) {
-            let namespace = host.key().namespace.clone();
-            if !configured.contains(&namespace) {
-                let by = ObjectKey::for_object(cluster);
-                outside.entry(namespace).or_default().insert(Held { host, by });
-            }
+    for held in held {
+        let namespace = held.host.key().namespace.clone();
+        if !configured.contains(&namespace) {
+            outside.entry(namespace).or_default().insert(held);
         }
     }
     outside
+}
+
+/// The hosts that statuses give to clusters.
+fn named(clusters: &[SIPCluster]) -> impl Iterator<Item = Held> {
+    clusters.iter().flat_map(|cluster| {
+        let by = ClusterId::for_object(cluster);
+        let hosts = named_hosts(cluster).into_iter();
+        hosts.map(move |host| Held { host, by: by.clone() })
+    })
+}
+
+/// The hosts that the ledger gives to clusters.
+fn recorded(placements: &[Placement]) -> impl Iterator<Item = Held> {
+    placements.iter().flat_map(|placement| {
+        let members = placement.members().iter();
+        members.map(move |member| Held {
+            host: host_itself(member.host()),
+            by: placement.cluster().clone(),
+        })
+    })
+}
+
+/// The host of a member. A member that stands for a former address of a host has the host's uid, a `+` and a number.
+fn host_itself(id: &HostId) -> HostId {
+    let uid = id.uid().split('+').next().unwrap_or_default();
+    HostId::new(id.key().clone(), uid)
 }
 
 /// The hosts that a status names, also where other fields of its placement cannot be read: without a readable uid, a member counts as one whose host
@@ -149,7 +196,6 @@ fn named_hosts(cluster: &SIPCluster) -> Vec<HostId> {
 
 /// Checks that all these hosts of a namespace that is not configured are lost. `found`: see [`hosts`].
 fn all_lost(
-    clusters: &[SIPCluster],
     namespace: &str,
     held: &BTreeSet<Held>,
     found: &kube::Result<BTreeMap<String, String>>,
@@ -178,17 +224,25 @@ fn all_lost(
                 .to_owned()
         }
     };
-    let holders: BTreeSet<&ObjectKey> = kept.iter().map(|(held, _)| &held.by).collect();
+    let holders: BTreeSet<&ClusterId> = kept.iter().map(|(held, _)| &held.by).collect();
     Err(DroppedNamespace {
         namespace: namespace.to_owned(),
         held: in_words(&kept),
         remedy,
-        holders: clusters
-            .iter()
-            .filter(|cluster| holders.contains(&ObjectKey::for_object(*cluster)))
-            .map(|cluster| cluster.object_ref(&()))
-            .collect(),
+        holders: holders.into_iter().map(reference).collect(),
     })
+}
+
+/// The `SIPCluster`, for Events.
+fn reference(cluster: &ClusterId) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(SIPCluster::api_version(&()).into_owned()),
+        kind: Some(SIPCluster::kind(&()).into_owned()),
+        namespace: Some(cluster.namespace().to_owned()),
+        name: Some(cluster.name().to_owned()),
+        uid: Some(cluster.uid().to_owned()).filter(|uid| !uid.is_empty()),
+        ..ObjectReference::default()
+    }
 }
 
 fn in_words(kept: &[(&Held, Presence)]) -> String {
@@ -197,7 +251,7 @@ fn in_words(kept: &[(&Held, Presence)]) -> String {
             Presence::Recreated => " (recreated since)",
             Presence::Gone | Presence::Present | Presence::Unknown(_) => "",
         };
-        format!("{host} by {by}{since}")
+        format!("{host} by {}{since}", by.key())
     });
     let named = named.collect::<Vec<_>>().join(", ");
     match kept.len().saturating_sub(NAMED) {
@@ -216,11 +270,12 @@ mod tests {
         },
     };
 
+    use api::MemberState;
     use kube::{client::Body, core::Status};
     use serde_json::json;
 
     use super::*;
-    use crate::fixtures::cluster;
+    use crate::fixtures::{answer, cluster, placement};
 
     /// What the check finds of `tenant/one`, which holds `metal-too/h1` with the uid `uid-h1`.
     fn checked(found: &kube::Result<BTreeMap<String, String>>) -> Result<(), String> {
@@ -230,8 +285,8 @@ mod tests {
         });
         let placement = json!({ "epoch": 1, "revision": 5, "generation": 3, "members": [member] });
         let clusters = [cluster(&json!({ "placement": placement }))];
-        let outside = outside(&clusters, &BTreeSet::from(["metal".to_owned()]));
-        let checked = all_lost(&clusters, "metal-too", &outside["metal-too"], found);
+        let outside = outside(named(&clusters), &BTreeSet::from(["metal".to_owned()]));
+        let checked = all_lost("metal-too", &outside["metal-too"], found);
         checked.map_err(|dropped| {
             assert_eq!(dropped.holders().len(), 1);
             dropped.to_string()
@@ -245,12 +300,12 @@ mod tests {
         let mut found = |members: serde_json::Value| {
             holder.spec.left_out.placement = Some(json!({ "members": members }));
             let holders = [holder.clone()];
-            let outside = outside(&holders, &BTreeSet::from(["metal".to_owned()]));
+            let outside = outside(named(&holders), &BTreeSet::from(["metal".to_owned()]));
             let held: Vec<_> = outside["metal-too"]
                 .iter()
                 .map(|held| held.host.clone())
                 .collect();
-            let checked = all_lost(&holders, "metal-too", &outside["metal-too"], &Ok(uids(&[])));
+            let checked = all_lost("metal-too", &outside["metal-too"], &Ok(uids(&[])));
             (held, checked.is_ok())
         };
         let (held, lost) = found(json!([member, {"name": "h2"}, 3]));
@@ -258,6 +313,26 @@ mod tests {
         assert_eq!((&*held[0].key().name, held[0].uid()), ("h1", "uid-h1"));
         let (held, lost) = found(json!([{"namespace": "metal-too", "host": "h1"}]));
         assert_eq!((held.len(), lost), (1, false), "nobody knows which host it is");
+    }
+
+    #[test]
+    fn hosts_that_only_the_ledger_gives_away_are_held_too() {
+        let mut former = answer("h1", MemberState::Releasing);
+        former.host.as_mut().unwrap().uid.push_str("+1");
+        let placements = [placement(vec![answer("h1", MemberState::Claimed), former])];
+        let without = |configured: &str| {
+            let configured = BTreeSet::from([configured.to_owned()]);
+            outside(recorded(&placements), &configured)
+        };
+        assert!(without("metal").is_empty());
+        let outside = without("metal-too");
+        let check = |found: &[(&str, &str)]| all_lost("metal", &outside["metal"], &Ok(uids(found)));
+        assert_eq!(check(&[]), Ok(()));
+        let dropped = check(&[("h1", "uid-h1")]).unwrap_err();
+        let expected = "hold hosts there: metal/h1 by tenant/one; list it again";
+        assert!(dropped.to_string().contains(expected), "{dropped}");
+        let object = cluster(&json!({}));
+        assert_eq!(dropped.holders(), [object.object_ref(&())]);
     }
 
     fn uids(hosts: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -15,10 +15,11 @@ mod presence;
 mod served;
 mod store;
 mod stream;
+mod unreadable_placement;
 mod watch;
 
 pub use changes::Changes;
-pub use dropped_namespaces::{DroppedNamespace, no_held_hosts_outside};
+pub use dropped_namespaces::{DroppedNamespace, no_held_hosts_outside, no_recorded_hosts_outside};
 pub use first_list::FirstList;
 pub use gone_hosts::{GoneHost, Verdict};
 pub use host_faults::HostFaults;

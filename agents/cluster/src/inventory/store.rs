@@ -257,7 +257,8 @@ impl Inventory {
         self.changed.send_replace(());
     }
 
-    /// Takes a `SIPCluster` whose placement cannot be read: the agent goes on reporting the one that it has read before, if this process has read one.
+    /// Takes a `SIPCluster` whose placement cannot be read: the agent goes on reporting the one that it has read before, if this process has read
+    /// one and what can be read of this one is not newer.
     pub fn put_unreadable_cluster(&self, key: ObjectKey, mut cluster: wire::ObservedCluster) {
         if let Some(before) = self.lock().clusters.get(&key) {
             cluster_report::remember_placement(&mut cluster, before);

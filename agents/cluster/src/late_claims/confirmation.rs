@@ -7,6 +7,7 @@ use std::{
 };
 
 use api::{BareMetalHost, ConsumerReference, labels};
+use futures::{FutureExt as _, StreamExt as _};
 use kit::placement::{ClusterId, ObjectKey, Release};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::Notify;
@@ -16,6 +17,9 @@ use super::{
     releases::{Releases, Verdict},
 };
 use crate::{inventory::is_absent, triggers::Triggers};
+
+/// Hosts of one cluster that are read at once.
+const CONCURRENT: usize = 16;
 
 /// Decides when releases are confirmed. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -52,32 +56,39 @@ impl LateClaims {
     /// Which of a cluster's releases may be confirmed now. The others are tried again when their time has come: the cluster is
     /// triggered then. `is_own`: whether a consumer is the cluster's, by the label [`labels::CLUSTER_API`] of its host.
     ///
-    /// # Errors
-    /// What the API server answers when a host is read again.
+    /// Also what the API server answers if a host that is to be read again cannot be read: the first such error. Only the release of
+    /// that host waits for it.
     pub async fn confirmed(
         &self,
         cluster: &ClusterId,
         released: Vec<Released>,
         client: &Client,
         is_own: impl Fn(&ConsumerReference, Option<&str>) -> bool + Send + Sync,
-    ) -> kube::Result<Vec<Release>> {
+    ) -> (Vec<Release>, Option<kube::Error>) {
         let key = cluster.key();
         let verdicts = self.lock().judge(key, released, Instant::now());
         self.changed.notify_one();
-        let mut confirmed = Vec::new();
-        for (release, verdict) in verdicts {
-            let passes = match verdict {
-                Verdict::Confirm => true,
-                // The watch may be behind: no claim can come any more, so what the API server shows now stays.
-                Verdict::ReadAgain => is_free(&release, client, &is_own).await?,
-                Verdict::Wait => false,
-            };
-            if passes {
-                self.lock().passed(key, &release);
-                confirmed.push(release);
+        // Boxed and collected first: the compiler cannot see that a lazily mapped stream of borrows is Send.
+        let reading: Vec<_> = verdicts
+            .into_iter()
+            .map(|(release, verdict)| passes(release, verdict, client, &is_own).boxed())
+            .collect();
+        let read: Vec<_> = futures::stream::iter(reading)
+            .buffered(CONCURRENT)
+            .collect()
+            .await;
+        let (mut confirmed, mut failed) = (Vec::new(), None);
+        for (release, passes) in read {
+            match passes {
+                Ok(true) => {
+                    self.lock().passed(key, &release);
+                    confirmed.push(release);
+                }
+                Ok(false) => {}
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Ok(confirmed)
+        (confirmed, failed)
     }
 
     /// Triggers each cluster when the time of one of its releases has come.
@@ -109,6 +120,22 @@ impl LateClaims {
     }
 }
 
+/// The release, and whether it may be confirmed.
+async fn passes(
+    release: Release,
+    verdict: Verdict,
+    client: &Client,
+    is_own: impl Fn(&ConsumerReference, Option<&str>) -> bool + Send + Sync,
+) -> (Release, kube::Result<bool>) {
+    let passes = match verdict {
+        Verdict::Confirm => Ok(true),
+        // The watch may be behind: no claim can come any more, so what the API server shows now stays.
+        Verdict::ReadAgain => is_free(&release, client, is_own).await,
+        Verdict::Wait => Ok(false),
+    };
+    (release, passes)
+}
+
 /// Whether the host is gone, or shows neither a cluster's labels nor a consumer that is the cluster's.
 async fn is_free(
     release: &Release,
@@ -137,8 +164,8 @@ mod tests {
     use kube::client::Body;
     use serde_json::json;
 
-    use super::*;
-    use crate::fixtures::member;
+    use super::{super::evidence::Evidence, *};
+    use crate::fixtures::{member, reference};
 
     /// Whether a released host counts as free if the API server answers with a 404 of this body.
     async fn is_free_by(body: String) -> bool {
@@ -151,6 +178,36 @@ mod tests {
         let release = member("h1", Releasing).release();
         let free = is_free(&release, &Client::new(service, "metal"), is_own).await;
         free.unwrap_or(false)
+    }
+
+    #[tokio::test]
+    async fn one_host_without_an_answer_holds_back_no_other() {
+        let service = tower::service_fn(|request: http::Request<Body>| {
+            let (code, reason): (u16, &str) = if request.uri().path().ends_with("/h1") {
+                (500, "InternalError")
+            } else {
+                (404, "NotFound")
+            };
+            let body = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "",
+            });
+            let response = http::Response::builder().status(code);
+            let response = response.body(Body::from(body.to_string().into_bytes())).unwrap();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let client = Client::new(service, "metal");
+        let releases = ["h1", "h2"].map(|host| member(host, Releasing).release());
+        let released = releases.clone().map(|release| Released {
+            release,
+            evidence: Evidence::Seen,
+        });
+        let late_claims = LateClaims::new(Duration::ZERO);
+        let is_own = |_: &ConsumerReference, _: Option<&str>| false;
+        let (confirmed, failed) = late_claims
+            .confirmed(&reference(), released.into(), &client, is_own)
+            .await;
+        assert_eq!(confirmed, releases[1..]);
+        assert!(matches!(failed, Some(kube::Error::Api(status)) if status.code == 500));
     }
 
     #[tokio::test]

@@ -304,14 +304,15 @@ async fn confirm(plan: &Plan, released: Vec<Released>, context: &Context) -> Res
     let served = ServedCluster::new(&plan.cluster, plan.cluster_api.as_ref());
     let is_own =
         |consumer: &ConsumerReference, label: Option<&str>| served.owns(consumer, label) == Ownership::Own;
-    let confirmed = context
+    let (confirmed, failed) = context
         .late_claims
         .confirmed(&plan.cluster, released, &context.client, is_own)
         .await;
-    let confirmed = confirmed.map_err(Error::kubernetes("read a released host"))?;
-    if confirmed.is_empty() {
-        return Ok(());
+    if !confirmed.is_empty() {
+        let answer = context.scheduler.confirm(&plan.cluster, &confirmed).await;
+        answer.map_err(Error::scheduler)?;
     }
-    let answer = context.scheduler.confirm(&plan.cluster, &confirmed).await;
-    answer.map(drop).map_err(Error::scheduler)
+    failed.map_or(Ok(()), |error| {
+        Err(Error::kubernetes("read a released host")(error))
+    })
 }

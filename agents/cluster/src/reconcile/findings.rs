@@ -36,7 +36,8 @@ pub(super) fn all(
 ) -> Vec<Finding> {
     let placement = &holding.placement;
     let labeled = labeled(object, holding, members);
-    let services = services::readiness(object, gating, awaited_since(object, placement).as_ref(), now);
+    let since = awaited_since(object, placement);
+    let services = services::readiness(object, placement, gating, since.as_ref(), now);
     let gone = gone(holding, members);
     let ready = ready(placement, &labeled, &services, &gone, is_taken_over(object));
     let mut findings = vec![scheduled(placement), labeled, ready];

@@ -29,7 +29,11 @@ use super::{
     scaling::{self, Spec},
     services, status,
 };
-use crate::inventory::ObservedHost;
+use crate::{
+    inventory::{Inventory, ObservedHost},
+    late_claims::LateClaims,
+    triggers::Triggers,
+};
 
 /// The reason in the details of a status: the site has as much as one may have.
 const SITE_FULL: &str = "SITE_FULL";
@@ -163,8 +167,12 @@ pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Re
     let placement = placement.map_err(Error::scheduler)?;
     let releases = |placement: &Placement| placement.members().iter().any(Member::is_releasing);
     let Some(placement) = placement.filter(releases) else {
-        context.triggers.set_hosts(cluster, BTreeSet::new());
-        context.late_claims.forget(cluster);
+        forget_orphan(
+            cluster,
+            &context.inventory,
+            &context.triggers,
+            &context.late_claims,
+        );
         return Ok(None);
     };
     known_epoch(&placement, context)?;
@@ -182,6 +190,15 @@ pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Re
     let named = annotation.map(|text| ClusterApiCluster::served_by(Some(text), &cluster.name));
     holding.cluster_api = named;
     Ok(Some(Orphan { holding, routed_by }))
+}
+
+/// Forgets a cluster without `SIPCluster` that releases nothing. While the scheduler was asked, a `SIPCluster` of its name may have been created: then
+/// what is kept under the name is that one's.
+fn forget_orphan(cluster: &ObjectKey, inventory: &Inventory, triggers: &Triggers, late_claims: &LateClaims) {
+    if !inventory.has_cluster(cluster) {
+        triggers.set_hosts(cluster, BTreeSet::new());
+        late_claims.forget(cluster);
+    }
 }
 
 /// The Cluster API cluster that a `SIPCluster` names, by the object that the pass is for: another watch may be behind it.
@@ -320,11 +337,13 @@ fn not_older(object: &SIPCluster, placement: &Placement) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use futures::{FutureExt as _, StreamExt as _};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use proto::inventory::v1::ObservedCluster;
     use tonic_types::ErrorDetails;
 
     use super::*;
-    use crate::fixtures::cluster;
+    use crate::fixtures::{cluster, key, reference};
 
     #[test]
     fn no_host_is_released_on_a_placement_that_cannot_be_read() {
@@ -334,6 +353,23 @@ mod tests {
         assert!(is_released(&object));
         object.spec.left_out.placement = Some(serde_json::json!({ "epoch": "Unheard of" }));
         assert!(!is_released(&object));
+    }
+
+    #[test]
+    fn a_new_cluster_of_the_name_is_not_forgotten() {
+        for is_created in [false, true] {
+            let (inventory, triggers) = (Inventory::default(), Triggers::default());
+            let cluster = reference();
+            triggers.set_hosts(cluster.key(), BTreeSet::from([key("h1")]));
+            if is_created {
+                inventory.put_cluster(cluster.key().clone(), ObservedCluster::default());
+            }
+            let late_claims = LateClaims::new(std::time::Duration::ZERO);
+            forget_orphan(cluster.key(), &inventory, &triggers, &late_claims);
+            triggers.host(&key("h1"));
+            let mut named = Box::pin(triggers.named());
+            assert_eq!(named.next().now_or_never().is_some(), is_created);
+        }
     }
 
     #[test]

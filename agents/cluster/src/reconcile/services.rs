@@ -10,7 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
-use kit::placement::Member;
+use kit::placement::{Member, Placement};
 use kit::{conditions::find, config::Section};
 
 /// How long an agent may take to answer a section before it is reported as `NoAgent`.
@@ -158,11 +158,25 @@ fn joined(
         && have("loadbalancer-worker-") >= cluster.load_balancers_worker().len()
 }
 
-/// Whether the services are ready for this generation. `since`: when the agents could have begun; the result names an agent that has not answered
-/// within [`ANSWER_WITHIN`].
+/// Whether every jump host has the newest member. No host waits for that before it is labelled, unlike for load balancers, so the condition of the
+/// jump hosts may still be that of before the claim. Their agent reports what it has applied together with a condition that is True.
+fn jump_hosts_have_members(object: &SIPCluster, placement: &Placement) -> bool {
+    let staying = placement.members().iter().filter(|member| !member.is_releasing());
+    let Some(newest) = staying.map(Member::revision).max() else {
+        return true;
+    };
+    let applied = object.status.iter().flat_map(|status| &status.applied);
+    let mut jump_hosts = applied.filter(|applied| applied.service.starts_with("jumphost-"));
+    let epoch = placement.position().epoch();
+    jump_hosts.all(|applied| applied.epoch == epoch && applied.revision >= newest)
+}
+
+/// Whether the services are ready for this generation and placement. `since`: when the agents could have begun; the result names an agent that has
+/// not answered within [`ANSWER_WITHIN`].
 #[must_use]
 pub(super) fn readiness(
     object: &SIPCluster,
+    placement: &Placement,
     gating: &[Section],
     since: Option<&Time>,
     now: Timestamp,
@@ -178,7 +192,13 @@ pub(super) fn readiness(
         let condition =
             find(conditions, condition_type(*section)).filter(|c| c.observed_generation == Some(generation));
         match condition {
-            Some(condition) if condition.status == "True" => {}
+            Some(condition) if condition.status == "True" => {
+                if *section == Section::JumpHost && !jump_hosts_have_members(object, placement) {
+                    progressing.push(format!(
+                        "{section}: its agent has not reported yet that the jump hosts have the newest members"
+                    ));
+                }
+            }
             Some(condition) if condition.reason == conditions::ready::PROGRESSING => {
                 progressing.push(format!("{section}: {}", condition.message));
             }
@@ -217,7 +237,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::fixtures::{cluster, member};
+    use crate::fixtures::{answer, cluster, member, placement};
 
     fn installed() -> BTreeSet<Section> {
         BTreeSet::from([Section::JumpHost])
@@ -341,6 +361,28 @@ mod tests {
     }
 
     #[test]
+    fn jump_hosts_are_ready_once_they_have_every_member() {
+        let mut released = answer("h2", MemberState::Releasing);
+        released.revision = 9;
+        let placed = placement(vec![answer("h1", MemberState::Bound), released]);
+        let condition = json!({
+            "type": "JumpHostReady", "status": "True", "reason": "Available", "message": "",
+            "observedGeneration": 3, "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let now = Timestamp::from_second(1_000).unwrap();
+        for (epoch, revision, expected) in [(1, 4, false), (1, 5, true), (1, 6, true), (2, 9, false)] {
+            let applied = json!([
+                { "service": "loadbalancer-worker-one", "epoch": 1, "revision": 1, "generation": 3 },
+                { "service": "jumphost-one", "epoch": epoch, "revision": revision, "generation": 3 },
+            ]);
+            let object = cluster(&json!({ "conditions": [condition], "applied": applied }));
+            let ready = readiness(&object, &placed, &[Section::JumpHost], None, now);
+            assert_eq!(ready == Readiness::Ready, expected, "{ready:?}");
+            assert!(!matches!(ready, Readiness::Failing(_)));
+        }
+    }
+
+    #[test]
     fn services_are_as_their_agents_report_for_this_generation() {
         let answer = |status: &str, reason: &str, generation: i64| {
             json!({ "conditions": [{
@@ -350,7 +392,9 @@ mod tests {
         };
         let now = Timestamp::from_second(1_000).unwrap();
         let (just_now, long_ago) = (Time(now), Time(Timestamp::from_second(900).unwrap()));
-        let ready = |status, since| readiness(&cluster(&status), &[Section::LoadBalancer], Some(since), now);
+        let placed = placement(Vec::new());
+        let gating = [Section::LoadBalancer];
+        let ready = |status, since| readiness(&cluster(&status), &placed, &gating, Some(since), now);
         assert_eq!(ready(answer("True", "Available", 3), &long_ago), Readiness::Ready);
         assert!(matches!(
             ready(answer("True", "Available", 2), &just_now),

@@ -19,7 +19,7 @@
 //! | `ownership`, `made_for`, `vacancy`, `claims`, `node_port_conflicts`, `network_attachments`, `overrides` | what must not be applied |
 //! | `apply`, `last_applied`, `port_cycles`, `pruning`, `ownerless` | what is written to the API server |
 //! | `pods`, `readiness` | whether pods work |
-//! | `outcome`, `endpoints`, `report`, `remarks`, `status` | what is reported |
+//! | `outcome`, `endpoints`, `report`, `reported`, `remarks`, `status` | what is reported |
 //! | `label_priority` | when pods may be started |
 //! | `revocation` | what an entry that is not served takes away |
 //! | `reconcile`, `instances` | the pass, and its steps over all instances of a cluster |
@@ -64,6 +64,7 @@ pub mod readiness;
 mod reconcile;
 mod remarks;
 mod report;
+mod reported;
 mod revocation;
 mod shown_services;
 mod site;
@@ -91,6 +92,7 @@ pub use outcome::{Drain, Findings, Probe, Remark, Rendered};
 pub use ownership::{SIP, foreign_owner};
 pub use problem::Problem;
 pub use process::{run, run_started};
+pub use reported::is_reported;
 pub use stores::Stores;
 pub use watches::Watches;
 pub use without_scheduler::WAITING_RESYNC;

@@ -22,7 +22,7 @@ use super::{
     outcome::{Drain, Outcome},
     pass::{Pass, write, write_and_warn},
     pruning::Pruned,
-    report, revocation, status,
+    report, reported, revocation, status,
     tenant_watches::Access,
     without_scheduler::{keep, members_or_last, report_dropped, restrict, revoke_existing, staying},
 };
@@ -302,13 +302,18 @@ async fn report_exposed<S: Service>(
     if observed.applied() == next.applied && !status::lacked_rights(observed) {
         return Ok(false);
     }
+    // No host waits for other services. While their condition is True, it is reported together with what they have applied: nobody may conclude that
+    // pods have the newest members before they were asked.
+    let follows_members = S::IDENTITY.reports_drained;
+    if !follows_members && reported::is_available(observed) {
+        return Ok(false);
+    }
     let condition = observed.condition();
     let is_of_this = observed.has_condition_of_generation();
     if is_of_this {
         next.endpoints = endpoints::with_new(observed.endpoints(), next.endpoints);
     }
     // Which members there are does not change the pods of other services.
-    let follows_members = S::IDENTITY.reports_drained;
     if is_of_this && follows_members && report::is_disproved(condition, outcomes) {
         return write_and_warn(context, observed, next).await;
     }

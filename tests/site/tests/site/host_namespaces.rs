@@ -1,12 +1,16 @@
 //! Namespaces with hosts that leave a site's configuration.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, api::DeleteParams};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use sandbox::{
     inventory,
     region::{Agent, HOSTS_NAMESPACE, Region},
     wait,
 };
+use serde_json::json;
 
 use crate::fixtures::{Cluster, Member, PATIENCE, Role, SECOND_NAMESPACE, Stage, cluster, host, members};
 
@@ -70,6 +74,46 @@ async fn a_namespace_with_held_hosts_cannot_be_dropped() {
     stage.start_agent(Agent::Cluster, &BOTH).await;
     stage.agents_are_ready().await;
     assert_eq!(members(&stage.ready(&shop).await), held);
+}
+
+/// Somebody has removed the placement from the status, or its agent has not written it yet.
+#[tokio::test]
+async fn a_namespace_with_hosts_of_the_ledger_cannot_be_dropped() {
+    let region = Region::start("north").await.unwrap().into();
+    let mut stage = Stage::start_in(region, "site-a", &BOTH, &[Agent::Cluster]).await;
+    stage.site.create_tenant_namespace("dropped").await.unwrap();
+    let there = [host("dropped", "cp", "r1", "one")];
+    inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)
+        .await
+        .unwrap();
+    let shop = cluster("dropped", "shop").role(Role::ControlPlane, 1);
+    stage.create(&shop).await;
+    let held = members(&stage.ready(&shop).await);
+    // A host that could take its place.
+    stage.load(&[host("dropped", "cp", "r1", "red")]).await;
+    stage.agent(Agent::Cluster).stop(PATIENCE).await.unwrap();
+    let removed = Patch::Merge(json!({"status": {"placement": null}}));
+    stage
+        .clusters("dropped")
+        .patch_status(&shop.name, &PatchParams::default(), &removed)
+        .await
+        .unwrap();
+
+    ends_and_replaces_nothing(&mut stage, &shop, &[]).await;
+    stage
+        .event(
+            &shop,
+            "HostNamespaceDropped",
+            "metal-too/dropped-one by dropped/shop",
+        )
+        .await;
+
+    // With it the status names the host again.
+    stage.start_agent(Agent::Cluster, &BOTH).await;
+    stage.agents_are_ready().await;
+    stage
+        .until(&shop, "hold its host as before", |object| members(object) == held)
+        .await;
 }
 
 #[tokio::test]

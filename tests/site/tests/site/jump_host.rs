@@ -2,6 +2,7 @@
 //! `agents/jump-host/sidecar/tests/`.
 
 mod keys;
+mod new_members;
 mod objects;
 mod orphaned;
 mod power_ca;

@@ -129,3 +129,35 @@ fn what_cannot_be_read_is_reported_as_it_was() {
     inventory.put_unreadable_cluster(key(), report(&unreadable));
     assert!(reported().members.is_empty(), "another SIPCluster");
 }
+
+#[test]
+fn an_agent_that_starts_reports_what_can_be_read() {
+    let key = || ObjectKey {
+        namespace: "tenant".to_owned(),
+        name: "one".to_owned(),
+    };
+    let mut unreadable = cluster(3, "rack");
+    let placement = unreadable.status.as_mut().unwrap().placement.take().unwrap();
+    let mut placement = serde_json::to_value(placement).unwrap();
+    placement["members"][0]["state"] = json!("Moving");
+    placement["revision"] = json!(6);
+    unreadable.spec.left_out.placement = Some(placement);
+    for known in [false, true] {
+        let inventory = Inventory::default();
+        if known {
+            inventory.put_cluster(key(), report(&cluster(3, "rack")));
+        }
+        inventory.put_unreadable_cluster(key(), report(&unreadable));
+        inventory.report_all();
+        let reported = inventory.take(1).clusters.remove(0);
+        let revision = reported.revision.map(|at| (at.epoch, at.revision));
+        assert_eq!(revision, Some((1, 6)), "{known}");
+        let hosts = reported.members.iter().map(|member| {
+            let host = member.host.as_ref().unwrap();
+            (&*host.name, member.state())
+        });
+        let (bound, claimed) = (wire::MemberState::Bound, wire::MemberState::Claimed);
+        let expected = [("h1", claimed), ("h2", bound), ("h3", bound)];
+        assert_eq!(hosts.collect::<Vec<_>>(), expected, "{known}");
+    }
+}

@@ -8,7 +8,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use sandbox::{inventory::NETWORK, wait};
 use serde_json::{Value, json};
@@ -31,24 +31,9 @@ async fn with_two_keys(stage: &Stage, scenario: &str) -> Cluster {
     );
     stage.create(&shop).await;
     stage.ready(&shop).await;
-    // The jump host can be ready before the cluster has members.
-    stage
-        .until(&shop, "have its members in the jump host", knows_members)
-        .await;
     let files = files(stage, scenario).await;
     assert_eq!(files["authorized_keys"], format!("{KEY}\n{BEN}\n"));
     shop
-}
-
-/// Whether the jump host is that of the newest claim.
-fn knows_members(object: &DynamicObject) -> bool {
-    let of = |list: &str| {
-        let found = object.data.pointer(list).and_then(Value::as_array);
-        let revisions = found.into_iter().flatten();
-        revisions.filter_map(|entry| entry["revision"].as_u64()).max()
-    };
-    let claimed = of("/status/placement/members");
-    claimed.is_some() && of("/status/applied") == claimed
 }
 
 /// Removes Ana's key, the authority, and adds Eve's, by an edit that is not applied for `reason`.
