@@ -235,6 +235,14 @@ pub struct Drained {
     pub revision: u64,
 }
 
+impl Drained {
+    /// Whether it holds for a release of this revision in a placement of this epoch.
+    #[must_use]
+    pub fn covers(self, epoch: u64, released: u64) -> bool {
+        self.epoch == epoch && self.revision >= released
+    }
+}
+
 /// What is known of the Nodes of a tenant's cluster.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

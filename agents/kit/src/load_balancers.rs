@@ -1,7 +1,10 @@
 //! Which objects of load balancers belong to a cluster, by their labels and owners. The status is not needed to find them.
 
 use api::labels;
-use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::Pod,
+};
 use kube::ResourceExt;
 
 /// Names of the objects that the Airship SIP operator made begin with these; the name of the cluster follows.
@@ -41,6 +44,19 @@ pub fn is_of_sip(name: &str, cluster: &str) -> bool {
     SIP_PREFIXES
         .iter()
         .any(|prefix| name.strip_prefix(prefix) == Some(cluster))
+}
+
+/// Whether the pods of a Deployment are load balancers of the cluster that the Airship SIP operator made, and nobody has taken over. It may have no
+/// labels itself, so it is found by its name.
+#[must_use]
+pub fn starts_pods_of_sip(deployment: &Deployment, cluster: &str) -> bool {
+    let pods = deployment.spec.template.metadata.as_ref();
+    let on_pods = pods.and_then(|metadata| metadata.labels.as_ref());
+    on_pods.is_some_and(|on_pods| {
+        let instance = on_pods.get(labels::INSTANCE);
+        let is_ours = on_pods.contains_key(labels::CLUSTER_NAME);
+        !is_ours && instance.is_some_and(|instance| is_of_sip(instance, cluster))
+    })
 }
 
 /// Whether a `ReplicaSet` may start a pod. It may have none for the moment, such as while a quota is used up.
@@ -100,6 +116,27 @@ mod tests {
                 expected,
                 "{metadata}"
             );
+        }
+    }
+
+    #[test]
+    fn only_deployments_with_sips_pods_are_sips() {
+        let instance = "loadbalancer-worker-shop";
+        for (what, on_pods, expected) in [
+            ("SIP's", json!({(labels::INSTANCE): instance}), true),
+            (
+                "taken over",
+                json!({(labels::INSTANCE): instance, (labels::CLUSTER_NAME): "shop"}),
+                false,
+            ),
+            ("of others", json!({"app": "theirs"}), false),
+            ("of others without labels", Value::Null, false),
+        ] {
+            let deployment = json!({"spec": {
+                "selector": {}, "template": {"metadata": {"labels": on_pods}},
+            }});
+            let deployment = serde_json::from_value(deployment).unwrap();
+            assert_eq!(starts_pods_of_sip(&deployment, "shop"), expected, "{what}");
         }
     }
 

@@ -55,8 +55,8 @@ pub(crate) async fn drain(
 ) -> Drain {
     let known = observed.drained();
     let Evidence { stores, waits, .. } = evidence;
-    let goal = observed.placement().and_then(goal);
-    let Some(goal) = goal.filter(|goal| Some(*goal) != known) else {
+    let goal = observed.placement().and_then(|held| open_goal(held, known));
+    let Some(goal) = goal else {
         waits.end(observed.object());
         return Drain::unchanged(known);
     };
@@ -195,6 +195,14 @@ fn goal(held: &Placement) -> Option<Drained> {
     })
 }
 
+/// The same as long as the report does not hold for it. What is reported stays when the release that it was for has ended: the highest revision of
+/// the releases that go on is a lower one, and a lower report would tell nothing more.
+fn open_goal(held: &Placement, reported: Option<Drained>) -> Option<Drained> {
+    let is_covered =
+        |goal: &Drained| reported.is_some_and(|reported| reported.covers(goal.epoch, goal.revision));
+    goal(held).filter(|goal| !is_covered(goal))
+}
+
 /// The first by name of the cluster's pods that may route to hosts that leave, and why; for people. The watch has them in any order, and the
 /// status names the same one as long as it may.
 async fn routing_pod(pods: &[Arc<Pod>], own: &Own<'_>, desired: &Desired<'_>) -> Option<String> {
@@ -245,6 +253,32 @@ mod tests {
             revision: 7,
         };
         assert_eq!(goal(&held(json!(7))), Some(drained));
+    }
+
+    #[test]
+    fn a_report_never_goes_back_within_an_epoch() {
+        let member = json!({
+            "namespace": "metal", "name": "h1", "uid": "u", "role": "Worker", "state": "Releasing", "revision": 5,
+        });
+        // The release of revision 7 has ended.
+        let held = json!({"epoch": 2, "revision": 9, "generation": 1, "members": [member]});
+        let held: Placement = serde_json::from_value(held).unwrap();
+        let reported = |epoch, revision| Some(Drained { epoch, revision });
+        for (known, is_open) in [
+            (None, true),
+            (reported(2, 4), true),
+            (reported(2, 5), false),
+            (reported(2, 7), false),
+            (reported(1, 7), true),
+            // No placement had this epoch: the cluster agent would wait for ever.
+            (reported(3, 1), true),
+        ] {
+            let expected = is_open.then_some(Drained {
+                epoch: 2,
+                revision: 5,
+            });
+            assert_eq!(open_goal(&held, known), expected, "{known:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use api::labels;
 use futures::{TryStreamExt as _, future};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kit::{
-    load_balancers::{SIP_PREFIXES, belongs_to, is_of_sip, selector, starts_pods},
+    load_balancers::{SIP_PREFIXES, belongs_to, selector, starts_pods, starts_pods_of_sip},
     pages,
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
@@ -43,43 +43,4 @@ pub(crate) async fn first(client: &Client, namespace: &str, cluster: &str) -> ku
             set.name_any()
         )
     }))
-}
-
-/// Whether its pods are load balancers of the cluster that this agent has not rendered.
-fn starts_pods_of_sip(deployment: &Deployment, cluster: &str) -> bool {
-    let pods = deployment.spec.template.metadata.as_ref();
-    let on_pods = pods.and_then(|metadata| metadata.labels.as_ref());
-    on_pods.is_some_and(|on_pods| {
-        let instance = on_pods.get(labels::INSTANCE);
-        let is_ours = on_pods.contains_key(labels::CLUSTER_NAME);
-        !is_ours && instance.is_some_and(|instance| is_of_sip(instance, cluster))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[test]
-    fn only_deployments_with_sips_pods_are_sips() {
-        let instance = "loadbalancer-worker-shop";
-        for (what, on_pods, expected) in [
-            ("SIP's", json!({(labels::INSTANCE): instance}), true),
-            (
-                "taken over",
-                json!({(labels::INSTANCE): instance, (labels::CLUSTER_NAME): "shop"}),
-                false,
-            ),
-            ("of others", json!({"app": "theirs"}), false),
-            ("of others without labels", Value::Null, false),
-        ] {
-            let deployment = json!({"spec": {
-                "selector": {}, "template": {"metadata": {"labels": on_pods}},
-            }});
-            let deployment = serde_json::from_value(deployment).unwrap();
-            assert_eq!(starts_pods_of_sip(&deployment, "shop"), expected, "{what}");
-        }
-    }
 }

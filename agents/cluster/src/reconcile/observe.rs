@@ -176,11 +176,12 @@ pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Re
         return Ok(None);
     };
     known_epoch(&placement, context)?;
-    // The garbage collector deletes its load balancers. Their pods go on for a while, and no agent reports what they run.
+    // The garbage collector deletes its load balancers. Their pods go on for a while, and no agent reports what they run. They are
+    // listed after the scheduler has answered: a pass of the load-balancer agent that begins later gets none of the members that are released here.
     let routed_by = if context.not_installed.contains(&Section::LoadBalancer) {
         None
     } else {
-        routing_pods::find(&context.client, cluster)
+        routing_pods::find_of_gone(&context.client, cluster)
             .await
             .map_err(Error::kubernetes("list what load balancers run"))?
     };

@@ -1,21 +1,45 @@
-//! Pods of load balancers whose `SIPCluster` is gone. No agent reports what they run, so their hosts are held until the API
-//! server has no such pod, nor a Deployment or `ReplicaSet` that would start one.
+//! Pods of load balancers of which no agent reports what they run: the `SIPCluster` is gone, or the load-balancer agent has no rights in its
+//! namespace. Its hosts are held until the API server has no such pod, nor an object that would start one.
 
 use std::pin::pin;
 
+use api::labels;
 use futures::{Stream, TryStreamExt as _, future};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
-    core::v1::Pod,
+    core::v1::{ConfigMap, Pod},
 };
 use kit::{
-    load_balancers::{belongs_to, is_finished, selector, starts_pods},
+    load_balancers::{SIP_PREFIXES, belongs_to, is_finished, selector, starts_pods, starts_pods_of_sip},
     pages,
     placement::ObjectKey,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{Api, Client, ResourceExt, api::ListParams, core::PartialObjectMeta};
 
-/// The first object by which a pod may still route to hosts of a cluster, for people; `None` when the API server has none.
+/// The first object by which a pod may still route to hosts of a cluster whose `SIPCluster` is gone, for people; `None` when the API server has
+/// none.
+///
+/// A pass of the load-balancer agent that began before may still apply a Deployment after these lists. It has written what the pods read before it
+/// last found the `SIPCluster` (`agents/kit/src/service/apply.rs`). So the configurations are listed first: when there is none, pods of that
+/// Deployment have nothing to read.
+///
+/// # Errors
+/// What the API server answers: what exists is not known then.
+pub(super) async fn find_of_gone(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
+    let ObjectKey { namespace, name } = cluster;
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let maps = pages::metadata(maps, ListParams::default().labels(&selector()));
+    // What a check of a template reads, no load balancer reads.
+    let is_read = |map: &PartialObjectMeta<ConfigMap>| {
+        belongs_to(map, name) && !map.labels().contains_key(labels::TEMPLATE_CHECK)
+    };
+    if let Some(map) = first(maps, is_read).await? {
+        return Ok(Some(format!("ConfigMap {namespace}/{map}")));
+    }
+    find(client, cluster).await
+}
+
+/// The same where the load-balancer agent can start no pod since it has no rights: configurations that nobody may delete do not count.
 ///
 /// The API server is asked anew each time: a watch may be behind, and one whose first list is not complete would seem empty. The lists are read
 /// page by page, since tenants write such objects, too.
@@ -25,10 +49,20 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 pub(super) async fn find(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
     let ObjectKey { namespace, name } = cluster;
     let all = || ListParams::default().labels(&selector());
+    let deployments = || Api::<Deployment>::namespaced(client.clone(), namespace);
     // In this order: an object that is deleted by the time of a list has created nothing that the next list could miss.
-    let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
-    let deployments = pages::metadata(deployments, all());
-    let found = first(deployments, |deployment| belongs_to(deployment, name)).await?;
+    for prefix in SIP_PREFIXES {
+        // The Airship SIP operator labelled pods; its Deployments need not have labels.
+        let named = ListParams::default().fields(&format!("metadata.name={prefix}{name}"));
+        let named = pages::objects(deployments(), named);
+        if let Some(of_sip) = first(named, |found| starts_pods_of_sip(found, name)).await? {
+            return Ok(Some(format!(
+                "Deployment {namespace}/{of_sip} of the Airship SIP operator"
+            )));
+        }
+    }
+    let labelled = pages::metadata(deployments(), all());
+    let found = first(labelled, |deployment| belongs_to(deployment, name)).await?;
     if let Some(deployment) = found {
         return Ok(Some(format!("Deployment {namespace}/{deployment}")));
     }
@@ -51,3 +85,6 @@ async fn first<K: ResourceExt>(
     let found = pin!(meant).try_next().await?;
     Ok(found.map(|object| object.name_any()))
 }
+
+#[cfg(test)]
+mod tests;

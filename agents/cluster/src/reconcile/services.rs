@@ -96,7 +96,7 @@ pub(super) fn drained(
 /// Whether what the load-balancer agent has reported covers a release of this revision.
 #[must_use]
 pub fn is_drained(reported: Option<Drained>, epoch: u64, released: u64) -> bool {
-    reported.is_some_and(|drained| drained.epoch == epoch && drained.revision >= released)
+    reported.is_some_and(|drained| drained.covers(epoch, released))
 }
 
 /// Which report the release of a member waits for, and since when, for people. `is_former`: whether the status does not show the member.

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use api::SIPCluster;
+use api::{SIPCluster, TolerantCluster};
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::ResourceExt as _;
+use kube::{Api, Client, ResourceExt as _};
 
 use super::{
     claims::{self, Claim},
@@ -201,6 +201,9 @@ pub(super) async fn run(
     if let Some(deployment) = objects.running().cloned() {
         return Ok(Running::Applied(objects.applied(deployment)));
     }
+    if site.identity.reports_drained {
+        check_exists(&site.client, object).await?;
+    }
     let before = site.stores.workload(&objects);
     let (uid, name) = (object.uid().unwrap_or_default(), object.name_any());
     match apply_workload(site, (&uid, &name), &objects).await? {
@@ -210,6 +213,23 @@ pub(super) async fn run(
             Ok(Running::Applied(objects.applied(deployment)))
         }
         Err(problem) => Ok(Running::Refused(objects, problem)),
+    }
+}
+
+/// Checks that the API server has the cluster, before a write that may start pods: once it is gone, its hosts are released as soon as the cluster
+/// agent finds no configuration, Deployment or pod. What the pods read was written before this check, so the agent finds it until it is deleted,
+/// and pods that come after that have nothing to read.
+///
+/// # Errors
+/// [`Error::Gone`] and [`Error::Changed`] when the cluster is not there any more, or is another one; what else the API server answers.
+async fn check_exists(client: &Client, object: &SIPCluster) -> Result<(), Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let clusters = Api::<TolerantCluster>::namespaced(client.clone(), &namespace);
+    let found = clusters.get_metadata_opt(&object.name_any()).await;
+    match found.map_err(Error::kubernetes("read the SIPCluster"))? {
+        None => Err(Error::Gone),
+        Some(found) if found.metadata.uid != object.metadata.uid => Err(Error::Changed),
+        Some(_) => Ok(()),
     }
 }
 
@@ -336,7 +356,45 @@ fn action(child: &Child) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
     use super::*;
+
+    /// Checks the cluster with the uid `ours`, where the API server answers this.
+    async fn checked(code: u16, body: Value) -> Result<(), Error> {
+        let object = json!({"metadata": {"namespace": "tenant", "name": "shop", "uid": "ours"}, "spec": {}});
+        let object: SIPCluster = serde_json::from_value(object).unwrap();
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let response = http::Response::builder().status(code);
+            let response = response.body(Body::from(body.to_string().into_bytes()));
+            std::future::ready(Ok::<_, Infallible>(response.unwrap()))
+        });
+        check_exists(&Client::new(service, "tenant"), &object).await
+    }
+
+    #[tokio::test]
+    async fn nothing_is_run_for_a_cluster_that_is_not_known_to_exist() {
+        let with_uid = |uid: &str| {
+            let metadata = json!({"name": "shop", "uid": uid});
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+        };
+        let failure = |code: u16, reason: &str| {
+            json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+                "message": "no",
+            })
+        };
+        assert!(checked(200, with_uid("ours")).await.is_ok());
+        let another = checked(200, with_uid("another")).await;
+        assert!(matches!(another, Err(Error::Changed)), "{another:?}");
+        let gone = checked(404, failure(404, "NotFound")).await;
+        assert!(matches!(gone, Err(Error::Gone)), "{gone:?}");
+        let unknown = checked(500, failure(500, "InternalError")).await;
+        assert!(matches!(unknown, Err(Error::Kubernetes { .. })), "{unknown:?}");
+    }
 
     #[tokio::test]
     async fn of_several_refusals_the_first_in_order_is_returned() {

@@ -166,9 +166,9 @@ async fn withdraw<S: Service>(
     pruned: Pruned,
 ) -> Result<Pass, Error> {
     let drain = context.service.drain(observed, &[]).await;
-    let is_done = pruned.is_complete() && drain.problem.is_none();
-    let status = if observed.is_deleting() && observed.condition().is_some() && is_done {
-        report::removed(S::IDENTITY, &drain)
+    let status = if observed.is_deleting() && observed.condition().is_some() {
+        let is_done = pruned.is_complete();
+        report::deleting(S::IDENTITY, (&pruned.refused, is_done), &drain)
     } else {
         report::withdrawn(S::IDENTITY, &pruned.refused, &drain)
     };

@@ -178,6 +178,19 @@ pub(super) fn withdrawn(identity: &Identity, refused: &[Problem], drain: &Drain)
     }
 }
 
+/// The status of a cluster that is being deleted, and of which nothing is desired any more. As long as an object is left, or a pod may route to
+/// hosts that leave, the condition stays: other agents do not wait for an agent that has none.
+pub(super) fn deleting(identity: &Identity, (refused, is_done): (&[Problem], bool), drain: &Drain) -> Status {
+    if is_done && drain.problem.is_none() && drain.requeue.is_none() {
+        return removed(identity, drain);
+    }
+    let ends = "the cluster is being deleted: not all objects and pods that were made for it are gone";
+    let mut status = withdrawn(identity, refused, drain);
+    let finding = || Finding::no(identity.condition, PROGRESSING, ends);
+    status.finding.get_or_insert_with(finding);
+    status
+}
+
 /// The status once every object that was made for the cluster is deleted.
 pub(super) fn removed(identity: &Identity, drain: &Drain) -> Status {
     let message = "the cluster is being deleted";
@@ -382,6 +395,19 @@ mod tests {
         assert_eq!(reason(&refused[..]), REFUSED);
         assert_eq!(reason(&[]), PROGRESSING);
         assert!(withdrawn(TEST, &[], &Drain::default()).finding.is_none());
+    }
+
+    #[test]
+    fn removed_waits_until_no_pod_may_route() {
+        let reason = |is_deleted: bool, drain: &Drain| {
+            let status = deleting(TEST, (&[], is_deleted), drain);
+            status.finding.unwrap().reason
+        };
+        let mut drain = Drain::default();
+        assert_eq!(reason(true, &drain), REMOVED);
+        assert_eq!(reason(false, &drain), PROGRESSING, "an object is left");
+        drain.requeue = Some(std::time::Duration::from_secs(1));
+        assert_eq!(reason(true, &drain), PROGRESSING, "a pod still ends");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod entries;
 mod exposure;
 mod former;
 mod frozen;
+mod gone;
 mod networks;
 mod others_names;
 mod pods;
