@@ -1,16 +1,43 @@
 //! Texts for people, as conditions and Events show them: what others chose, such as the name of a pod or what a program answered, is in
 //! many of them.
 
+use api::stored_bytes;
+
 /// Between both ends of a connection.
 const ARROW: &str = "->";
 
 /// The text without control characters other than line breaks, since terminals act on them, and with so many bytes at most. It is also [`steady`].
 #[must_use]
 pub fn readable(text: &str, most: usize) -> String {
-    let text = steady(text);
-    let mut text = text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
-    if text.len() > most {
-        text.truncate(text.floor_char_boundary(most.saturating_sub('…'.len_utf8())));
+    truncated(printable(text), most, char::len_utf8)
+}
+
+/// The same, with so many bytes at most as an API server stores it: see [`stored_bytes`]. Its escapes may make a text six times as long.
+#[must_use]
+pub fn readable_stored(text: &str, most: usize) -> String {
+    // A character alone has quotes of its own.
+    truncated(printable(text), most, |c| stored_bytes(&c).saturating_sub(2))
+}
+
+fn printable(text: &str) -> String {
+    steady(text).replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
+}
+
+/// The text if it has this size at most, or else as many of its first characters as fit with an ellipsis. `size`: of a character.
+fn truncated(mut text: String, most: usize, size: impl Fn(char) -> usize) -> String {
+    let room = most.saturating_sub(size('…'));
+    let (mut sum, mut end) = (0_usize, 0);
+    for (start, c) in text.char_indices() {
+        sum = sum.saturating_add(size(c));
+        if sum <= room {
+            end = start + c.len_utf8();
+        }
+        if sum > most {
+            break;
+        }
+    }
+    if sum > most {
+        text.truncate(end);
         text.push('…');
     }
     text
@@ -163,6 +190,38 @@ mod tests {
             ("\r\r\r", 6, "\u{fffd}…"),
         ] {
             assert_eq!(readable(text, most), expected);
+        }
+    }
+
+    #[test]
+    fn escapes_count_in_a_stored_text_and_are_not_cut() {
+        for (text, most, expected) in [
+            ("\"\"\"", 6, "\"\"\""),
+            ("\"\"\"", 5, "\"…"),
+            ("<<<", 18, "<<<"),
+            ("<<<", 17, "<<…"),
+            ("<<<", 14, "<…"),
+            ("a<b", 8, "a<b"),
+            ("a<b", 7, "a…"),
+            ("é\u{2028}é", 10, "é\u{2028}é"),
+            ("é\u{2028}é", 9, "é…"),
+            ("éé\n\n", 8, "éé\n\n"),
+            ("éé\n\n", 7, "éé…"),
+            ("éé\n\n", 6, "é…"),
+            ("\r\r\r", 9, "\u{fffd}\u{fffd}\u{fffd}"),
+            ("\r\r\r", 8, "\u{fffd}…"),
+            ("😀😀", 8, "😀😀"),
+            ("😀😀", 7, "😀…"),
+            ("😀😀", 6, "…"),
+        ] {
+            assert_eq!(readable_stored(text, most), expected, "{text:?} {most}");
+        }
+        let hostile = "a\"\\\n\u{2028}<é>&\u{2029}\u{1b}😀\u{fffd}".repeat(3);
+        for most in 3..200 {
+            let text = readable_stored(&hostile, most);
+            // Both quotes are not part of it.
+            let bytes = stored_bytes(&text) - 2;
+            assert!(bytes <= most, "{text:?} takes {bytes} of {most} bytes");
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | `balancers` | the entries of both sections, and the members behind each |
 //! | `rendering` | an entry's objects, by the template that was chosen |
 //! | `templates` | which template of the site's operators is used |
+//! | `known_templates` | what is known for each load balancer of accepted and refused ones |
 //! | `template_check`, `template_store` | whether haproxy accepts a template; where accepted ones are stored |
 //! | `pod_config`, `texts` | which configuration a pod runs |
 //! | `cluster_routing`, `pod_routing` | whether any pod routes to hosts that leave |
@@ -21,6 +22,7 @@ mod balancers;
 mod cluster_routing;
 mod configurations;
 mod identity;
+mod known_templates;
 mod pod_config;
 mod pod_routing;
 mod preference;

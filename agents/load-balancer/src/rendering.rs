@@ -16,8 +16,9 @@ use render::load_balancer::{self, Access, Member, Plan, Sidecar};
 use crate::{
     balancers::Balancer,
     configurations,
+    known_templates::Accepted,
     preference::Preference,
-    templates::{Accepted, Chosen},
+    templates::Chosen,
     texts::{self, Standing},
 };
 

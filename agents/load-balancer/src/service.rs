@@ -11,7 +11,7 @@ use kit::service::{
     Applied, Drain, Error, Identity, Objects, Observed, Probe, Remark, Rendered, Scope, Service, Stores,
     Watches,
 };
-use kube::{Client, ResourceExt as _};
+use kube::Client;
 use render::load_balancer::{API_SERVER_PORT, Sidecar};
 
 use crate::{
@@ -155,9 +155,8 @@ impl Service for LoadBalancers {
         cluster_routing::drain(evidence, observed, desired).await
     }
 
-    fn forget(&self, cluster: &SIPCluster, name: &str) {
-        self.templates
-            .forget(&cluster.namespace().unwrap_or_default(), name);
+    fn retain(&self, cluster: &SIPCluster, names: &[&str]) {
+        self.templates.retain(cluster, names);
     }
 }
 

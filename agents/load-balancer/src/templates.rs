@@ -1,12 +1,9 @@
 //! Templates of the site's operators: which one a load balancer uses, and what is wrong with the newest one.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeSet;
 
 use api::{
-    annotations,
+    SIPCluster, annotations,
     conditions::load_balancer::{BAD_TEMPLATE, REFUSED},
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
@@ -22,6 +19,7 @@ use render::load_balancer::{Check, Sidecar, template::Template};
 
 use crate::{
     balancers::Balancer,
+    known_templates::{Accepted, Known, KnownTemplates},
     preference::Preference,
     template_check::{self, Outcome},
     template_store::TemplateStore,
@@ -46,9 +44,6 @@ const WORKER: Place = Place {
     key: "loadBalancerWorker.cfg",
 };
 
-/// Namespace and name of a load balancer.
-type Key = (String, String);
-
 /// The templates of the operators, and what is known of them.
 pub(crate) struct Templates {
     client: Client,
@@ -56,22 +51,7 @@ pub(crate) struct Templates {
     worker: Store<ConfigMap>,
     stores: Stores,
     store: TemplateStore,
-    known: Mutex<BTreeMap<Key, Known>>,
-}
-
-/// What is known for one load balancer.
-#[derive(Clone, Debug, Default)]
-struct Known {
-    accepted: Option<Accepted>,
-    /// The check that refused a template last, and its message.
-    refused: Option<(String, String)>,
-}
-
-/// A template, and the image whose haproxy has accepted it.
-#[derive(Clone, Debug)]
-pub(crate) struct Accepted {
-    pub(crate) template: Template,
-    pub(crate) image: String,
+    known: KnownTemplates,
 }
 
 impl Templates {
@@ -91,19 +71,17 @@ impl Templates {
             worker,
             stores: watches.stores().clone(),
             store,
-            known: Mutex::default(),
+            known: KnownTemplates::default(),
         }
     }
 
-    /// The load balancer is deleted, or is no longer rendered by a template.
-    pub(crate) fn forget(&self, namespace: &str, name: &str) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.remove(&(namespace.to_owned(), name.to_owned()));
+    /// Forgets the load balancers of a cluster that have none of these names.
+    pub(crate) fn retain(&self, cluster: &SIPCluster, names: &[&str]) {
+        self.known.retain(cluster, names);
     }
 
-    fn remember(&self, key: Key, now: Known) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(key, now);
+    fn remember(&self, (cluster, name): (&SIPCluster, &str), now: Known) {
+        self.known.remember(&self.stores.clusters, cluster, name, now);
     }
 
     /// The `ConfigMap` with the template for a load balancer, if there is one.
@@ -129,16 +107,12 @@ impl Templates {
     }
 
     /// What is known for a load balancer. After a restart, its Deployment tells by which template it was rendered.
-    async fn known(&self, (namespace, name): &Key) -> Result<Known, Error> {
-        let key = (namespace.clone(), name.clone());
-        let known = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.get(&key).cloned()
-        };
-        if let Some(known) = known {
+    async fn known(&self, (cluster, name): (&SIPCluster, &str)) -> Result<Known, Error> {
+        if let Some(known) = self.known.get(cluster, name) {
             return Ok(known);
         }
-        let deployments = Api::<Deployment>::namespaced(self.client.clone(), namespace);
+        let namespace = cluster.namespace().unwrap_or_default();
+        let deployments = Api::<Deployment>::namespaced(self.client.clone(), &namespace);
         let found = deployments
             .get_metadata_opt(name)
             .await
@@ -155,7 +129,7 @@ impl Templates {
             accepted,
             refused: None,
         };
-        self.remember(key, known.clone());
+        self.remember((cluster, name), known.clone());
         Ok(known)
     }
 
@@ -165,11 +139,7 @@ impl Templates {
         let annotated = deployments
             .iter()
             .filter_map(|deployment| deployment.annotations().get(annotations::TEMPLATE).cloned());
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let accepted = known.values().filter_map(|known| known.accepted.as_ref());
-        annotated
-            .chain(accepted.map(|accepted| accepted.template.digest().to_owned()))
-            .collect()
+        annotated.chain(self.known.accepted()).collect()
     }
 
     /// Stores an accepted template; returns why it cannot be stored, and so not be used.
@@ -202,12 +172,12 @@ impl Templates {
         balancer: &Balancer,
         sidecar: Option<&Sidecar>,
     ) -> Result<Option<Chosen>, Error> {
-        let key = (scope.cluster.namespace().to_owned(), balancer.name().to_owned());
+        let balanced = (scope.observed.object(), balancer.name());
         let Some(Written { source, text }) = self.written(balancer) else {
-            self.forget(&key.0, &key.1);
+            self.known.forget(balanced.0, balanced.1);
             return Ok(None);
         };
-        let known = self.known(&key).await?;
+        let known = self.known(balanced).await?;
         let instead = |problem| Chosen {
             by: known.accepted.clone(),
             problem: Some(problem),
@@ -242,14 +212,14 @@ impl Templates {
             template: wanted,
             image: image.to_owned(),
         };
-        let (by, problem) = self.checked(key, known, &check, wanted).await?;
+        let (by, problem) = self.checked(balanced, known, &check, wanted).await?;
         Ok(Some(Chosen { by, problem, source }))
     }
 
     /// Chooses by the outcome of a check.
     async fn checked(
         &self,
-        key: Key,
+        balanced: (&SIPCluster, &str),
         known: Known,
         check: &Check,
         wanted: Accepted,
@@ -270,7 +240,7 @@ impl Templates {
                     accepted: other.clone(),
                     refused: Some((check.id.clone(), message.clone())),
                 };
-                self.remember(key, known);
+                self.remember(balanced, known);
                 template_check::end(&self.client, check).await?;
                 Ok((other, Some(Problem::new(BAD_TEMPLATE, message))))
             }
@@ -282,7 +252,7 @@ impl Templates {
                     accepted: Some(wanted.clone()),
                     refused: None,
                 };
-                self.remember(key, known);
+                self.remember(balanced, known);
                 template_check::end(&self.client, check).await?;
                 Ok((Some(wanted), None))
             }

@@ -109,6 +109,12 @@ pub trait Service: Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
+    /// A pass over a cluster begins, and these instances stay or are desired; nothing that is known of others is needed any more. An entry
+    /// that was refused and is dropped has no objects, so it is not deleted, and [`forget`](Self::forget) is not called for it.
+    fn retain(&self, cluster: &SIPCluster, names: &[&str]) {
+        let _ = (cluster, names);
+    }
+
     /// An instance of a cluster is deleted.
     fn forget(&self, cluster: &SIPCluster, name: &str) {
         let _ = (cluster, name);

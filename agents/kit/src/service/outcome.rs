@@ -9,7 +9,7 @@ use super::{
     endpoints,
     objects::{Objects, Prepared},
     observed::Observed,
-    problem::{Problem, REFUSED, Unserved},
+    problem::{NAME_CONFLICT, Problem, REFUSED, Unserved},
 };
 
 /// The rendered objects of an instance, and what of the spec is not in them.
@@ -146,14 +146,14 @@ impl Outcome {
         }
     }
 
-    /// Whether the API server refused a part of it. No watch triggers a pass when the port becomes free, the network exists or the quota is
-    /// raised.
+    /// Whether the API server refused a part of it, or an object with the name of a part is not the cluster's. No watch triggers a pass when the
+    /// port becomes free, the network exists, the quota is raised or that object is gone.
     pub(super) fn is_refused(&self) -> bool {
         match self {
             Self::Applied(instance) => instance
                 .problem
                 .as_ref()
-                .is_some_and(|problem| problem.reason == REFUSED),
+                .is_some_and(|problem| [REFUSED, NAME_CONFLICT].contains(&problem.reason)),
             Self::Refused(_) => true,
             Self::Failed(_) => false,
         }
@@ -189,6 +189,48 @@ impl Outcome {
         match self {
             Self::Applied(instance) => instance.requeue,
             Self::Refused(_) | Self::Failed(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{
+        super::problem::{IMAGE_PULL, PODS_FAIL, PROGRESSING},
+        *,
+    };
+
+    fn applied(problem: Option<Problem>) -> Outcome {
+        Outcome::Applied(Box::new(Instance {
+            name: "lb".to_owned(),
+            service: serde_json::from_value(json!({})).unwrap(),
+            address: None,
+            problems: Vec::new(),
+            problem,
+            substitutes: Vec::new(),
+            remark: None,
+            warnings: Vec::new(),
+            requeue: None,
+            endpoint: Endpoint::default(),
+        }))
+    }
+
+    #[test]
+    fn conflicts_of_any_object_are_retried_with_a_backoff() {
+        assert!(!applied(None).is_refused());
+        for (reason, expected) in [
+            (NAME_CONFLICT, true),
+            (REFUSED, true),
+            (PROGRESSING, false),
+            (PODS_FAIL, false),
+            (IMAGE_PULL, false),
+        ] {
+            let problem = || Problem::new(reason, "Deployment ns/lb was not made for a SIPCluster");
+            assert_eq!(applied(Some(problem())).is_refused(), expected, "{reason}");
+            // Of a Service.
+            assert!(Outcome::Refused(problem()).is_refused(), "{reason}");
         }
     }
 }

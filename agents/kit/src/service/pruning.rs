@@ -51,12 +51,13 @@ impl Pruned {
         pruned
     }
 
-    /// Deletes every instance that exists, but for these.
+    /// Deletes every instance that exists, but for these, and has the service forget all others.
     pub(super) async fn delete_others<S: Service>(
         context: &Context<S>,
         observed: &Observed<'_>,
         staying: &[&str],
     ) -> Self {
+        context.service.retain(observed.object(), staying);
         let existing = observed.names().iter().map(String::as_str);
         Self::delete(context, observed, existing.filter(|name| !staying.contains(name))).await
     }

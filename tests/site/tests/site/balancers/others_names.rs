@@ -1,12 +1,13 @@
 //! Two clusters may give one name to their load balancers. What is left of one is never another's.
 
 use k8s_openapi::api::{
+    apps::v1::Deployment,
     core::v1::{ConfigMap, Pod},
     networking::v1::NetworkPolicy,
 };
 use kube::{
     Api,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -94,5 +95,38 @@ fn what_was_made_for_another_cluster_stays() {
         conflicts(stage, &shop, words).await;
         policies.delete(NAME, &DeleteParams::default()).await.unwrap();
         stage.ready(&shop).await;
+    });
+}
+
+#[test]
+fn a_foreign_deployment_is_noticed_when_it_goes() {
+    on_shared_site("its-deployment", async |stage| {
+        const NAMED: &str = "loadbalancer-controlplane-shop-b";
+        let fields = json!({"name": "b", "replicas": 1});
+        let shop = balanced("its-deployment", "shop", 31_151, &fields);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let deployments = objects(stage, "its-deployment").deployments;
+        // Without the agent's labels no watch shows it.
+        let theirs = json!([
+            {"op": "replace", "path": "/metadata/labels", "value": {"app": "theirs"}},
+            {"op": "remove", "path": "/metadata/ownerReferences"},
+        ]);
+        let theirs = Patch::<Deployment>::Json(serde_json::from_value(theirs).unwrap());
+        deployments
+            .patch(NAMED, &PatchParams::default(), &theirs)
+            .await
+            .unwrap();
+        let words =
+            "Deployment its-deployment/loadbalancer-controlplane-shop-b was not made for a SIPCluster";
+        conflicts(stage, &shop, words).await;
+        stage
+            .condition_is(&shop, "Ready", "False", "InfraServiceFailure")
+            .await;
+
+        deployments.delete(NAMED, &DeleteParams::default()).await.unwrap();
+        stage.ready(&shop).await;
+        let ours = deployments.get(NAMED).await.unwrap();
+        assert!(ours.metadata.owner_references.is_some());
     });
 }
