@@ -148,7 +148,7 @@ pub struct Descriptor {
     pub largest: usize,
     /// How many times its bytes a message of more than 4 KiB counts for while its call is under way: what is decoded of it.
     pub weight: usize,
-    /// Whether every call is audited. Denials always are.
+    /// Whether every call is audited. Denials, and calls that have staged a change in the ledger, always are.
     pub audited: bool,
 }
 

@@ -14,7 +14,7 @@
 //! | [`policy`] | a site's policy, from its file |
 //! | [`admission`] | what stands before every call: authorization, limits of each identity, audit |
 //! | [`metrics`] | the table of metrics |
-//! | [`load`] | deadlines, sizes of messages, panics |
+//! | [`load`] | what belongs to the call that a task serves: its deadline, its changes; panics |
 //! | [`error`] | what can go wrong, and its gRPC status |
 //!
 //! The decision itself is the pure crate `placement`.

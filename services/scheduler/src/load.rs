@@ -1,4 +1,4 @@
-//! Deadlines, and no panic for a client.
+//! Deadlines, what a call stages, and no panic for a client.
 //!
 //! | what | answer |
 //! |---|---|
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tonic::{Status, body::Body};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::error::Error;
+use crate::{error::Error, ledger::CallChanges};
 
 /// So much before its deadline a call is answered, so that the answer arrives: a tenth of the time it had, at most this.
 const HEADROOM: Duration = Duration::from_millis(200);
@@ -22,6 +22,8 @@ const HEADROOM: Duration = Duration::from_millis(200);
 tokio::task_local! {
     /// When the answer to the call that this task serves must be given.
     static DEADLINE: Option<Instant>;
+    /// Counts what the call that this task serves stages in the ledger.
+    static CHANGES: CallChanges;
 }
 
 /// Answers a panic of a handler.
@@ -40,13 +42,27 @@ pub(crate) fn deadline(headers: &HeaderMap, begun: Instant, longest: Option<Dura
     begun.checked_add(time)
 }
 
-/// Serves a call until its deadline. `None`: that has passed.
-pub(crate) async fn within<T>(deadline: Option<Instant>, call: impl Future<Output = T>) -> Option<T> {
-    let call = DEADLINE.scope(deadline, call);
+/// Serves a call until its deadline, and counts what it stages. `None`: that has passed.
+pub(crate) async fn within<T>(
+    deadline: Option<Instant>,
+    changes: CallChanges,
+    call: impl Future<Output = T>,
+) -> Option<T> {
+    let call = DEADLINE.scope(deadline, CHANGES.scope(changes, call));
     match deadline {
         Some(deadline) => tokio::time::timeout_at(deadline, call).await.ok(),
         None => Some(call.await),
     }
+}
+
+/// Polls the answer of a call, and counts what it stages: a stream may change the ledger for as long as it lasts.
+pub(crate) fn counting<T>(changes: &CallChanges, poll: impl FnOnce() -> T) -> T {
+    CHANGES.sync_scope(changes.clone(), poll)
+}
+
+/// Where the changes of the call that this task serves are counted; `None`: it serves none.
+pub(crate) fn changes() -> Option<CallChanges> {
+    CHANGES.try_get().ok()
 }
 
 /// Refuses to decide for a caller who does not wait any more.
@@ -96,7 +112,10 @@ fn timeout(headers: &HeaderMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
+    use crate::ledger::{Change, Commit, commit};
 
     #[tokio::test]
     async fn nothing_is_decided_for_a_caller_who_does_not_wait_any_more() {
@@ -108,6 +127,31 @@ mod tests {
             DEADLINE.scope(deadline, async { require_time() }).await.unwrap();
         }
         require_time().unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_a_call_stages_is_counted_while_it_is_served() {
+        async fn stage() {
+            let (committer, _writer) = commit::committer(Commit::NONE);
+            let permit = committer.reserve().await.unwrap().counted(changes());
+            let change = |commit| Change::Fence {
+                site: "a".to_owned(),
+                fence: None,
+                decision: Box::default(),
+                commit,
+            };
+            permit.stage(change).unwrap();
+        }
+        let (one, two) = (CallChanges::default(), CallChanges::default());
+        stage().await;
+        within(None, one.clone(), stage()).await.unwrap();
+        within(None, two.clone(), async {}).await.unwrap();
+        assert_eq!((one.count(), two.count()), (1, 0));
+        assert_eq!((one.site(), two.site()), (Some("a"), None));
+        // A step of a stream, after the head of its answer.
+        counting(&two, || stage().now_or_never()).unwrap();
+        assert_eq!((one.count(), two.count()), (1, 1));
+        assert!(changes().is_none());
     }
 
     #[tokio::test]

@@ -21,6 +21,7 @@ use super::buffer::{Buffer, BufferLimits, Content, Excess};
 use super::group::{CallPermits, Group, SITE_FACTOR, Shared, limiter, most_site_calls};
 use super::limit::Limit;
 use super::limits::Limits;
+use super::lines::Lines;
 use crate::{call::CallKind, error::Error};
 
 /// How long a caller waits before it calls again, after no permit was free.
@@ -56,6 +57,8 @@ pub(super) struct Account {
     backlog: Backlog,
     /// How often its refusals are logged.
     pub(super) log: Quiet,
+    /// How many audit lines are about it.
+    pub(super) lines: Arc<Lines>,
 }
 
 /// A permit for one call: counts against its identity and its site until this is dropped.
@@ -163,8 +166,9 @@ impl Accounts {
             return Ok(Arc::clone(account));
         }
         if accounts.len() >= self.limits.identities {
-            // A call in progress holds an `Arc` of its account, so this removes only idle accounts.
-            accounts.retain(|_, account| Arc::strong_count(account) > 1);
+            // A call in progress holds an `Arc` of its account, so this removes only idle accounts. One with withheld audit lines stays until
+            // its next notice: identities that come and go have no more notices than others.
+            accounts.retain(|_, account| Arc::strong_count(account) > 1 || account.lines.has_withheld());
         }
         if accounts.len() >= self.limits.identities {
             let why = format!(
@@ -184,6 +188,25 @@ impl Accounts {
         let account = Arc::new(account);
         accounts.insert(identity.clone(), Arc::clone(&account));
         Ok(account)
+    }
+
+    /// Time between two calls of [`write_notices`](Self::write_notices).
+    pub(super) fn notices(&self) -> Duration {
+        self.limits.notices
+    }
+
+    /// Writes to the audit log how many lines about each identity were withheld since the last time.
+    pub(super) fn write_notices(&self) {
+        let withheld: Vec<Arc<Lines>> = {
+            let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+            let accounts = groups.values().flat_map(|members| members.accounts.values());
+            let lines = accounts.map(|account| &account.lines);
+            lines.filter(|lines| lines.has_withheld()).cloned().collect()
+        };
+        // Without the lock, which every call takes.
+        for lines in withheld {
+            lines.write_notice();
+        }
     }
 }
 
@@ -206,6 +229,7 @@ impl Account {
             denials: limiter(limits.denials),
             backlog: Backlog::new(limits.rate),
             log: Quiet::default(),
+            lines: Arc::new(Lines::new(identity.clone())),
             identity,
             limits,
         }

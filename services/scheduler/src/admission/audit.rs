@@ -1,7 +1,8 @@
 //! One record per call: every call is counted, however it ends, and some are written to the audit log.
 //!
-//! Audited are denials, and every call whose descriptor says so, unless a limit of its caller refused it before anything was
-//! done: such calls are counted, and logged now and then. A stream has a line when it opens, too. Lines have the target `audit`, and pass every log filter.
+//! Audited are denials, every call that has staged a change in the ledger, and every call whose descriptor says so, unless a limit of its caller
+//! refused it before anything was done: such calls are counted, and logged now and then. A stream has a line when it opens, too. Lines have the
+//! target `audit`, and pass every log filter. [`Kind`] tells changes from calls that changed nothing, whose lines are limited.
 
 use std::sync::{
     Arc, LazyLock, OnceLock,
@@ -13,17 +14,20 @@ use http::HeaderMap;
 use runtime::{quiet::Quiet, telemetry::AUDIT, tls::Peer};
 use tokio::time::Instant;
 use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
 use super::{
     accounts::{Account, Head},
     group::Shared,
     limit::Limit,
+    lines::Kind,
     metrics::CallMetrics,
     unread::{self, Guard},
 };
 use crate::{
     call::{Call, Descriptor, Effect},
     error::Error,
+    ledger::CallChanges,
 };
 
 /// Longest description of an object: callers choose its parts.
@@ -68,6 +72,16 @@ fn shed(call: &'static str, error: &Error, log: &Quiet, metrics: &CallMetrics) {
         let limit = limit.name();
         tracing::warn!(identity, call, limit, why, withheld, "a call is refused");
     }
+}
+
+/// Whether a call was refused by the only limit that a handler checks: the others are counted where they refuse.
+fn exceeds_exports(status: &Status) -> bool {
+    if status.code() != Code::ResourceExhausted {
+        return false;
+    }
+    let metadata = status.get_details_error_info().map(|info| info.metadata);
+    let limit = metadata.as_ref().and_then(|metadata| metadata.get("limit"));
+    limit.is_some_and(|limit| limit == Limit::Exports.name())
 }
 
 /// Who makes a call: a peer, its account, or what its group has together, if that has no room for it.
@@ -160,6 +174,7 @@ impl<'a> Refused<'a> {
             object = path,
             outcome = name(status.code()),
             why = status.message(),
+            changes = 0_u64,
             request_id = self.id,
             millis = 0_u64,
             "denied",
@@ -170,6 +185,7 @@ impl<'a> Refused<'a> {
     /// Answers that the caller is at one of its limits.
     pub(super) fn limited(&self, error: Error, account: &Arc<Account>) -> Response {
         self.metrics.denied(UNKNOWN);
+        account.lines.withhold_denied();
         slow(&error, (self.peer, Some(account), None), self.metrics);
         shed(UNKNOWN, &error, &account.log, self.metrics);
         self.answer(Status::from(error), Some(account), None)
@@ -207,7 +223,10 @@ pub(super) struct Record {
     metrics: CallMetrics,
     id: String,
     trail: Trail,
+    changes: CallChanges,
     begun: Instant,
+    /// The answer is a stream, and has begun.
+    opened: bool,
     /// A limit refused the call: it is counted, and logged only now and then.
     shed: bool,
     ended: bool,
@@ -224,7 +243,9 @@ impl Record {
             metrics,
             id: request_id(),
             trail: Trail::default(),
+            changes: CallChanges::default(),
             begun: Instant::now(),
+            opened: false,
             shed: false,
             ended: false,
         }
@@ -244,12 +265,27 @@ impl Record {
         self.trail.clone()
     }
 
+    /// What the call stages counts here.
+    pub(super) fn changes(&self) -> &CallChanges {
+        &self.changes
+    }
+
     /// Answers the call with this error. `guard`: what the call holds, if it was admitted.
     pub(super) fn refused(mut self, error: Error, guard: Option<Guard>) -> Response {
         let own = self.account.as_ref().map(|account| &account.log);
         let log = own.or(self.crowd.as_ref().map(|crowd| &crowd.log));
         if let Some(log) = log {
             shed(self.call.name(), &error, log, &self.metrics);
+        }
+        if let (
+            Error::Limited {
+                limit: Limit::Denials,
+                ..
+            },
+            Some(account),
+        ) = (&error, &self.account)
+        {
+            account.lines.withhold_denied();
         }
         slow(&error, self.caller(), &self.metrics);
         // The call had no effect, and many such calls must not fill the log.
@@ -304,6 +340,10 @@ impl Record {
         {
             return self.refused(error, Some(guard));
         }
+        if exceeds_exports(status) {
+            self.metrics.shed(self.call.name(), Limit::Exports.name());
+            self.shed = true;
+        }
         self.end(status);
         self.hold(answer.headers_mut(), Some(guard));
         answer
@@ -314,46 +354,55 @@ impl Record {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        let (call, code) = (self.call.name(), status.code());
+        let code = status.code();
         self.metrics.ended(self.call, code);
         let denied = matches!(code, Code::PermissionDenied | Code::Unauthenticated);
         if denied {
-            self.metrics.denied(call);
+            self.metrics.denied(self.call.name());
         }
-        if !denied && (self.shed || !self.call.descriptor().audited) {
-            return;
+        let changes = self.changes.count();
+        let expected = self.call.descriptor().audited && !self.shed;
+        if denied || changes > 0 || expected {
+            let kind = Kind::new(self.call, changes, denied, self.opened);
+            self.log(kind, kind.name(), name(code), status.message());
         }
-        self.log(
-            name(code),
-            status.message(),
-            if denied { "denied" } else { "called" },
-        );
     }
 
     /// The call is answered by a stream, which lasts as long as its caller wants: it is in the log from here on, also if this process
     /// is killed before it ends.
-    pub(super) fn opened(&self) {
+    pub(super) fn opened(&mut self) {
         let Descriptor { audited, longest, .. } = self.call.descriptor();
-        if audited && longest.is_none() {
-            self.log("OPEN", "", "opened");
+        self.opened = longest.is_none();
+        let changes = self.changes.count();
+        if self.opened && (audited || changes > 0) {
+            let kind = Kind::new(self.call, changes, false, true);
+            self.log(kind, "opened", "OPEN", "");
         }
     }
 
-    fn log(&self, outcome: &'static str, why: &str, what: &'static str) {
+    /// Writes a line, unless there are too many of this kind about its identity.
+    fn log(&self, kind: Kind, what: &'static str, outcome: &'static str, why: &str) {
+        let account = self.account.as_ref();
+        if account.is_some_and(|account| !account.lines.allows(kind)) {
+            return;
+        }
         let identity = self
             .peer
             .as_ref()
             .map_or_else(|| "none".to_owned(), Peer::to_string);
         let address = self.peer.as_ref().map(|peer| peer.address().to_string());
         let millis = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // Reads are not described before they are made: one that has changed something is known by its site.
+        let object = self.trail.0.get().map(String::as_str);
         tracing::info!(
             target: AUDIT,
             identity,
             address = address.unwrap_or_default(),
             call = self.call.name(),
-            object = self.trail.0.get().map_or("", String::as_str),
+            object = object.or(self.changes.site()).unwrap_or_default(),
             outcome,
             why,
+            changes = self.changes.count(),
             request_id = self.id,
             millis,
             "{what}",

@@ -14,7 +14,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status};
 
 use super::{accounts::Charge, audit::Record, framing::Framing, metrics::CallMetrics, unread::Guard};
-use crate::{call::Call, error::Error};
+use crate::{call::Call, error::Error, load};
 
 /// A request's body.
 #[derive(Debug)]
@@ -158,7 +158,8 @@ impl HttpBody for Sent {
         if this.withheld {
             return Poll::Ready(None);
         }
-        let frame = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
+        let polled = load::counting(this.record.changes(), || Pin::new(&mut this.inner).poll_frame(cx));
+        let frame = match ready!(polled) {
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {
                 this.record.end(&Status::unknown(error.to_string()));

@@ -62,10 +62,14 @@ pub struct Limits {
     pub(super) arrival: Duration,
     /// How many times as much the processes of this machine have together, where they are served without TLS.
     pub(super) plaintext_factor: usize,
+    /// Time between two notices of audit lines that were withheld.
+    pub(super) notices: Duration,
 }
 
 /// How long a message may take to arrive: 4 MiB at 0.4 MiB a second.
 const ARRIVAL: Duration = Duration::from_secs(10);
+/// Time between two notices of withheld audit lines of one identity.
+const NOTICES: Duration = Duration::from_mins(1);
 
 impl LimitArgs {
     /// The limits of calls.
@@ -94,6 +98,7 @@ impl LimitArgs {
             denials: DENIALS,
             arrival: ARRIVAL,
             plaintext_factor: PLAINTEXT_FACTOR,
+            notices: NOTICES,
         }
     }
 
@@ -123,6 +128,7 @@ impl Default for Limits {
             denials: DENIALS,
             arrival: ARRIVAL,
             plaintext_factor: PLAINTEXT_FACTOR,
+            notices: NOTICES,
         }
     }
 }
@@ -167,6 +173,12 @@ impl Limits {
         }
     }
 
+    /// The same, with another time between notices of withheld audit lines, for tests.
+    #[must_use]
+    pub fn notices(self, notices: Duration) -> Self {
+        Self { notices, ..self }
+    }
+
     /// The limits of all processes of this machine together, where they are served without TLS: they are one identity, and
     /// trusted with everything.
     pub(super) fn of_plaintext(&self) -> Self {
@@ -183,6 +195,7 @@ impl Limits {
             denials,
             arrival,
             plaintext_factor,
+            notices,
         } = *self;
         Self {
             calls: times(calls),
@@ -196,6 +209,7 @@ impl Limits {
             denials,
             arrival,
             plaintext_factor,
+            notices,
         }
     }
 

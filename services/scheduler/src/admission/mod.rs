@@ -5,7 +5,7 @@
 //!    that its request names is decided as soon as that is read, by the only way into a handler ([`crate::api`]);
 //! 3. *admission*: rate, permits and buffered bytes of this identity, which no other identity can use up;
 //! 4. *deadline*: the caller's or the method's own, whichever is sooner; bodies that arrive too slowly end;
-//! 5. *audit and metrics*: whatever comes of it, also when a caller goes away.
+//! 5. *audit and metrics*: whatever comes of it, also when a caller goes away; a call counts as a change by what it has staged in the ledger.
 //!
 //! | what | answer |
 //! |---|---|
@@ -27,6 +27,7 @@ mod framing;
 mod group;
 mod limit;
 mod limits;
+mod lines;
 mod metrics;
 mod unread;
 
@@ -39,7 +40,11 @@ use axum::{
     response::Response,
 };
 use runtime::tls::Peer;
-use tokio::time::Instant;
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep},
+};
+use tokio_util::task::AbortOnDropHandle;
 use tonic::{Status, service::Routes};
 
 use accounts::{Account, Accounts, Crowded};
@@ -72,8 +77,10 @@ struct Admission(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    accounts: Accounts,
+    accounts: Arc<Accounts>,
     metrics: CallMetrics,
+    /// Writes notices of withheld audit lines as long as the layer exists.
+    _notices: Option<AbortOnDropHandle<()>>,
 }
 
 /// What an admitted call holds.
@@ -85,8 +92,10 @@ struct Admitted {
 
 impl Admission {
     fn new(limits: Limits, metrics: CallMetrics) -> Self {
+        let accounts = Arc::new(Accounts::new(limits));
         Self(Arc::new(Inner {
-            accounts: Accounts::new(limits),
+            _notices: notices(&accounts),
+            accounts,
             metrics,
         }))
     }
@@ -94,7 +103,11 @@ impl Admission {
     /// Applies the steps that the module's documentation lists.
     async fn apply(self, mut request: Request, next: Next) -> Response {
         let begun = Instant::now();
-        let Admitted { call, record, guard } = match self.admit(&request) {
+        let Admitted {
+            call,
+            mut record,
+            guard,
+        } = match self.admit(&request) {
             Ok(admitted) => admitted,
             Err(refusal) => return *refusal,
         };
@@ -108,7 +121,8 @@ impl Admission {
         let metrics = self.0.metrics.clone();
         let received = |body| bodies::Received::new(body, call, metrics, &guard, endless);
         let request = request.map(|body| Body::new(received(body)));
-        let answer = load::within(deadline, next.run(request)).await;
+        let changes = record.changes().clone();
+        let answer = load::within(deadline, changes, next.run(request)).await;
         let Some(mut answer) = answer else {
             let maybe = descriptor.effect == Effect::Write;
             return record.refused(Error::TooLate { maybe }, Some(guard));
@@ -122,7 +136,11 @@ impl Admission {
     }
 
     fn admit(&self, request: &Request) -> Result<Admitted, Box<Response>> {
-        let Inner { accounts, metrics } = &*self.0;
+        let Inner {
+            accounts,
+            metrics,
+            _notices: _,
+        } = &*self.0;
         let path = request.uri().path();
         let peer = request.extensions().get::<Peer>();
         let Some(call) = Call::at(path) else {
@@ -170,7 +188,11 @@ impl Admission {
     /// The answer to a call of a method that does not exist: within the rate of its caller, and audited like other calls that it may
     /// not make.
     fn unknown(&self, path: &str, peer: Option<&Peer>) -> Response {
-        let Inner { accounts, metrics } = &*self.0;
+        let Inner {
+            accounts,
+            metrics,
+            _notices: _,
+        } = &*self.0;
         let refused = Refused::new(metrics, peer);
         let Some(peer) = peer else {
             return refused.denied(path, None);
@@ -184,6 +206,19 @@ impl Admission {
             Err(error) => refused.limited(error, &account),
         }
     }
+}
+
+/// The task that writes notices of withheld audit lines. They must not wait for another call of the identity, which may never come. `None`
+/// outside of a runtime, where no call is served.
+fn notices(accounts: &Arc<Accounts>) -> Option<AbortOnDropHandle<()>> {
+    let runtime = Handle::try_current().ok()?;
+    let accounts = Arc::clone(accounts);
+    Some(AbortOnDropHandle::new(runtime.spawn(async move {
+        loop {
+            sleep(accounts.notices()).await;
+            accounts.write_notices();
+        }
+    })))
 }
 
 /// Whether this identity makes such calls at all.

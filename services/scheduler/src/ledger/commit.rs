@@ -14,12 +14,13 @@ use std::{
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use super::permit::Permit;
 use super::{
-    Change, Commit, Contents, Error, Ledger, StageMetrics, TooLarge,
+    Change, Commit, Contents, Error, Ledger, StageMetrics,
+    permit::Staged,
     refusal::{Refusal, substitute},
-    share::{Charge, SHARE, Share, UnderWay},
+    share::{Charge, SHARE, Share},
     waiting::{Notifier, Waiting, waiting},
-    weight,
 };
 
 /// Changes that may wait for the disk. Further callers wait for a place before they decide.
@@ -46,19 +47,6 @@ pub struct Committer {
     metrics: StageMetrics,
 }
 
-/// A reserved place in the queue: with it, staging cannot fail or wait.
-#[derive(Debug)]
-pub struct Permit {
-    place: mpsc::OwnedPermit<Staged>,
-    /// The site's share of the queue, which the bytes of the change count against; `None`: no share limits it.
-    share: Option<Share>,
-    /// Counts as one of the site's reserved places until the change is staged.
-    _under_way: Option<UnderWay>,
-    staged: Arc<Mutex<Commit>>,
-    durable: watch::Receiver<Commit>,
-    largest: Option<usize>,
-}
-
 /// The side of the thread that stores changes.
 #[derive(Debug)]
 pub struct Writer {
@@ -69,14 +57,6 @@ pub struct Writer {
     cut: BTreeMap<String, Commit>,
     metrics: StageMetrics,
     _ending: DropGuard,
-}
-
-/// A change in the queue.
-#[derive(Debug)]
-struct Staged {
-    change: Change,
-    bytes: usize,
-    charge: Option<Charge>,
 }
 
 /// Changes that are taken from the queue, and stored, together.
@@ -150,14 +130,8 @@ impl Committer {
         let begun = Instant::now();
         let place = self.sender.clone().reserve_owned().await.map_err(|_| Stopped)?;
         self.metrics.queued(begun);
-        Ok(Permit {
-            place,
-            staged: Arc::clone(&self.staged),
-            durable: self.durable.clone(),
-            largest: self.largest,
-            share: None,
-            _under_way: None,
-        })
+        let staged = Arc::clone(&self.staged);
+        Ok(Permit::new(place, staged, self.durable.clone(), self.largest))
     }
 
     /// Waits for a place in the queue within a site's share. Of each site a few changes at most have a place and are not staged: so
@@ -172,11 +146,7 @@ impl Committer {
             if !share.is_full() {
                 let permit = self.reserve().await?;
                 if !share.is_full() {
-                    return Ok(Permit {
-                        share: Some(share.clone()),
-                        _under_way: Some(under_way),
-                        ..permit
-                    });
+                    return Ok(permit.within(share.clone(), under_way));
                 }
             }
             tokio::select! {
@@ -225,45 +195,6 @@ impl Committer {
     #[must_use]
     pub fn staged(&self) -> Commit {
         *self.staged.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Permit {
-    /// The most bytes that a change may need, by its [`weight`](super::weight); `None` where there is no such limit.
-    #[must_use]
-    pub fn largest(&self) -> Option<usize> {
-        self.largest
-    }
-
-    /// The last staged commit. A caller that reads staged state without changing it may answer when this commit is durable.
-    #[must_use]
-    pub fn reached(&self) -> Commit {
-        *self.staged.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The last commit that is durable.
-    #[must_use]
-    pub fn durable(&self) -> Commit {
-        *self.durable.borrow()
-    }
-
-    /// Numbers a change and queues it. Call it while holding the lock under which it was decided.
-    ///
-    /// # Errors
-    /// [`TooLarge`] when the ledger does not take a change of this size: it is not queued and has used no number.
-    pub fn stage(self, change: impl FnOnce(Commit) -> Change) -> Result<Commit, TooLarge> {
-        let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
-        let commit = staged.next();
-        let change = change(commit);
-        weight::require_change(&change, self.largest)?;
-        *staged = commit;
-        let bytes = weight::change(&change);
-        self.place.send(Staged {
-            change,
-            bytes,
-            charge: self.share.map(|share| share.charge(bytes)),
-        });
-        Ok(commit)
     }
 }
 

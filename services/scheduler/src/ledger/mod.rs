@@ -4,6 +4,7 @@
 //! atomically and durably, in the order in which it gets them. [`commit`] batches changes and tells who
 //! waits; [`codec`] is the one place where records become bytes.
 
+mod call_changes;
 pub mod check;
 pub mod codec;
 pub mod commit;
@@ -13,6 +14,7 @@ pub mod etcd;
 pub mod export;
 mod log;
 mod parts;
+mod permit;
 pub mod position;
 pub mod redb;
 mod refusal;
@@ -32,6 +34,7 @@ use std::{
 use placement::ClusterName;
 use proto::{ledger::v1 as disk, placement::v1 as api};
 
+pub use call_changes::CallChanges;
 pub use decision::Decision;
 pub use error::{Error, TooLarge};
 pub use log::{Page, Query};

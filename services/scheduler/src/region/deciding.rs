@@ -12,9 +12,11 @@ use crate::{
 };
 
 impl Region {
-    /// A place in the ledger's queue, for a change of this site. Between this and staging only the site's lock is waited for.
+    /// A place in the ledger's queue, for a change of this site. Between this and staging only the site's lock is waited for. The change
+    /// counts as one of the call that this task serves, if it serves one.
     pub(super) async fn reserve(&self, site: &SharedSite) -> Result<Permit, Stopped> {
-        self.inner.committer.reserve_within(&site.share).await
+        let permit = self.inner.committer.reserve_within(&site.share).await?;
+        Ok(permit.counted(load::changes()))
     }
 
     /// Makes a decision under the site's lock.

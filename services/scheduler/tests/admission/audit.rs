@@ -75,7 +75,7 @@ fn refused(identity: &str) -> usize {
 }
 
 /// Waits for an audit line about an identity.
-async fn until_audited(identity: &str, says: &str) {
+pub(crate) async fn until_audited(identity: &str, says: &str) {
     let begun = Instant::now();
     while !audited(identity).iter().any(|line| line.contains(says)) {
         assert!(

@@ -7,6 +7,7 @@
 )]
 
 mod audit;
+mod effects;
 mod fixtures;
 mod hanging;
 mod identities;

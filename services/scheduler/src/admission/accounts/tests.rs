@@ -175,6 +175,26 @@ fn idle_identities_make_room_and_busy_ones_stay() {
 }
 
 #[test]
+fn an_account_with_withheld_lines_stays_until_its_notice() {
+    let limits = Limits {
+        identities: 1,
+        ..Limits::default()
+    };
+    let accounts = Accounts::new(limits);
+    let withheld = |name: &str| {
+        let account = accounts.account(&agent("a", name)).unwrap();
+        account.lines.withhold_denied();
+    };
+    withheld("one");
+    let refused = accounts.account(&agent("a", "two")).unwrap_err().error;
+    assert_eq!(limit(&refused), Limit::Identities);
+    withheld("one");
+    accounts.write_notices();
+    let two = accounts.account(&agent("a", "two")).unwrap();
+    assert!(!two.lines.has_withheld());
+}
+
+#[test]
 fn refusals_of_others_neither_slow_nor_disconnect() {
     let accounts = Accounts::new(Limits::default());
     let now = Instant::now();

@@ -3,7 +3,7 @@ use redb::backends::InMemoryBackend;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::ledger::{Decision, redb::Redb};
+use crate::ledger::{CallChanges, Decision, redb::Redb};
 
 /// A change of about so many bytes.
 fn change(site: &str, bytes: usize, commit: Commit) -> Change {
@@ -58,6 +58,25 @@ async fn one_sites_flood_makes_another_wait_two_batches() {
             staged = flood.join_next() => { staged.unwrap().unwrap(); }
         }
     }
+}
+
+#[tokio::test]
+async fn a_change_that_is_not_staged_is_not_counted() {
+    const LARGEST: usize = 1 << 20;
+    let (committer, _writer) = committer(Commit::NONE);
+    let committer = committer.taking(Some(LARGEST));
+    let changes = CallChanges::default();
+    let permit = async || committer.reserve().await.unwrap().counted(Some(changes.clone()));
+    drop(permit().await);
+    permit()
+        .await
+        .stage(|commit| change("a", 2 * LARGEST, commit))
+        .unwrap_err();
+    assert_eq!((changes.count(), changes.site()), (0, None));
+    for site in ["a", "b"] {
+        permit().await.stage(|commit| change(site, 10, commit)).unwrap();
+    }
+    assert_eq!((changes.count(), changes.site()), (2, Some("a")));
 }
 
 #[tokio::test]
