@@ -186,7 +186,8 @@ async fn blocker(
 }
 
 /// The value of `status.drained` once no pod routes to the hosts that leave; `None` while none leaves.
-fn goal(held: &Placement) -> Option<Drained> {
+#[must_use]
+pub fn goal(held: &Placement) -> Option<Drained> {
     let leaves = |member: &api::Member| member.state == MemberState::Releasing;
     let leave = held.former_release.is_some() || held.members.iter().any(leaves);
     leave.then(|| Drained {

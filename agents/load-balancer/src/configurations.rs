@@ -1,8 +1,6 @@
 //! The placements for which the configurations on the API server were rendered. A pod that starts reads the configuration that is there: one that
 //! is older than a release may still contain the host, even if no pod runs at present.
 
-use std::cmp::Ordering;
-
 use api::{Drained, Placement, annotations, labels};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kit::service::revision;
@@ -31,13 +29,20 @@ pub(crate) fn older(
 }
 
 fn is_current(map: &PartialObjectMeta<ConfigMap>, goal: Drained) -> bool {
-    let Drained { epoch, revision } = goal;
     let rendered_for = map.annotations().get(annotations::PLACEMENT);
     let rendered_for = rendered_for.and_then(|text| {
         let (epoch, revision) = text.split_once('.')?;
         Some((epoch.parse::<u64>().ok()?, revision.parse::<u64>().ok()?))
     });
-    rendered_for.is_some_and(|position| position.cmp(&(epoch, revision)) != Ordering::Less)
+    rendered_for.is_some_and(|position| has_no_released(position, goal))
+}
+
+/// Whether a configuration that was rendered for a placement of this epoch, with this newest revision, contains no host that is released up to
+/// `goal`.
+#[must_use]
+pub fn has_no_released(rendered_for: (u64, u64), goal: Drained) -> bool {
+    let Drained { epoch, revision } = goal;
+    rendered_for >= (epoch, revision)
 }
 
 #[cfg(test)]

@@ -36,3 +36,6 @@ mod template_check;
 mod template_store;
 mod templates;
 mod texts;
+
+pub use cluster_routing::goal;
+pub use configurations::has_no_released;

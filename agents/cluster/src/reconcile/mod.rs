@@ -59,6 +59,7 @@ pub use context::{Context, MANAGER};
 pub use error::Error;
 pub use members::is_succeeded;
 pub use metrics::Metrics;
+pub use observe::not_older;
 pub use orphans::{Orphans, run as reconcile_orphans};
 pub use pending_writes::PendingWrites;
 pub use scaling::Contests;

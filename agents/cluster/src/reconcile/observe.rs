@@ -10,7 +10,7 @@ use api::{Cluster, ClusterApiCluster, FINALIZER, SIPCluster, TolerantCluster};
 use k8s_openapi::jiff::Timestamp;
 use kit::{
     config::Section,
-    placement::{ClusterId, HostId, Member, ObjectKey, Placement},
+    placement::{ClusterId, HostId, Member, ObjectKey, Placement, Position},
     scheduler,
 };
 use kube::{Api, ResourceExt as _};
@@ -84,7 +84,7 @@ async fn declare(object: &SIPCluster, context: &Context) -> Result<State, Error>
     match answer {
         Ok(placement) => {
             known_epoch(&placement, context)?;
-            not_older(object, &placement)?;
+            not_older_than_status(object, &placement)?;
             let mut holding = holding(placement, named(object), context);
             holding.machines = machines(object, &holding, context).await;
             let spec = Spec {
@@ -118,7 +118,7 @@ async fn release(object: &SIPCluster, context: &Context) -> Result<State, Error>
         None => Ok(State::Released),
         Some(placement) => {
             known_epoch(&placement, context)?;
-            not_older(object, &placement)?;
+            not_older_than_status(object, &placement)?;
             let evidence = evidence(object, context).await?;
             let holding = holding(placement, named(object), context);
             Ok(State::Releasing(holding, evidence))
@@ -316,21 +316,28 @@ fn known_epoch(placement: &Placement, context: &Context) -> Result<(), Error> {
     })
 }
 
+fn not_older_than_status(object: &SIPCluster, placement: &Placement) -> Result<(), Error> {
+    match status::placement_in_status(object) {
+        Some(held) => not_older(Position::new(held.epoch, held.revision), placement.position()),
+        None => Ok(()),
+    }
+}
+
 /// An agent never acts on an older epoch than the status has, nor on an older placement than the status has.
-fn not_older(object: &SIPCluster, placement: &Placement) -> Result<(), Error> {
-    let Some(held) = status::placement_in_status(object) else {
-        return Ok(());
-    };
-    let (epoch, revision) = (placement.position().epoch(), placement.position().revision());
-    match epoch.cmp(&held.epoch) {
+///
+/// # Errors
+/// [`Error::OldEpoch`] or [`Error::OldRevision`].
+pub fn not_older(held: Position, answered: Position) -> Result<(), Error> {
+    let epoch = answered.epoch();
+    match epoch.cmp(&held.epoch()) {
         Ordering::Less => Err(Error::OldEpoch {
             answered: epoch,
-            seen: held.epoch,
+            seen: held.epoch(),
         }),
-        Ordering::Equal if revision < held.revision => Err(Error::OldRevision {
+        Ordering::Equal if answered.revision() < held.revision() => Err(Error::OldRevision {
             epoch,
-            answered: revision,
-            seen: held.revision,
+            answered: answered.revision(),
+            seen: held.revision(),
         }),
         Ordering::Equal | Ordering::Greater => Ok(()),
     }
@@ -340,11 +347,46 @@ fn not_older(object: &SIPCluster, placement: &Placement) -> Result<(), Error> {
 mod tests {
     use futures::{FutureExt as _, StreamExt as _};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use proto::inventory::v1::ObservedCluster;
+    use proto::{
+        inventory::v1::{self as wire, ObservedCluster},
+        placement::v1 as placed,
+    };
     use tonic_types::ErrorDetails;
 
     use super::*;
-    use crate::fixtures::{cluster, key, reference};
+    use crate::fixtures::{cluster, key, placement_answer, reference};
+
+    #[test]
+    fn an_answer_older_than_the_status_is_refused() {
+        let held = |epoch: u64, revision: u64| {
+            let held = serde_json::json!({ "epoch": epoch, "revision": revision, "generation": 3 });
+            serde_json::json!({ "placement": held })
+        };
+        let answer = |epoch, revision| {
+            let answer = placed::Placement {
+                revision: Some(wire::Revision { epoch, revision }),
+                ..placement_answer(Vec::new())
+            };
+            Placement::try_from(answer).unwrap()
+        };
+        let old_epoch = "the scheduler answers with epoch 1, which is older than the observed epoch 2";
+        let old_revision = "the scheduler answers with revision 6 of epoch 2, and the status has revision 7";
+        for (status, answered, expected) in [
+            (serde_json::json!({}), (1, 1), None),
+            (held(2, 7), (2, 6), Some(old_revision)),
+            (held(2, 7), (2, 7), None),
+            (held(2, 7), (2, 8), None),
+            (held(2, 7), (1, 6), Some(old_epoch)),
+            // Revisions of a lost ledger may have come further.
+            (held(2, 7), (1, 900), Some(old_epoch)),
+            (held(2, 7), (3, 1), None),
+        ] {
+            let placement = answer(answered.0, answered.1);
+            let refused = not_older_than_status(&cluster(&status), &placement).err();
+            let refused = refused.map(|error| error.to_string());
+            assert_eq!(refused.as_deref(), expected, "{status} {answered:?}");
+        }
+    }
 
     #[test]
     fn no_host_is_released_on_a_placement_that_cannot_be_read() {

@@ -4,8 +4,9 @@ use std::{cmp::Reverse, collections::VecDeque};
 
 use cluster_agent::{
     inventory::ObservedHost,
-    reconcile::{host_writes::Verb, is_drained, is_succeeded, label_or_release::assess},
+    reconcile::{host_writes::Verb, is_drained, is_succeeded, label_or_release::assess, not_older},
 };
+use kit::placement::Position;
 use proto::{inventory::v1 as wire, placement::v1 as api};
 
 use crate::{
@@ -118,30 +119,57 @@ impl Agent {
         })
     }
 
-    /// Takes an answer in. When nothing is held any more, the finalizer goes.
-    pub(crate) fn hear(&mut self, answer: Answer, world: &mut World) {
+    /// Takes an answer in. When nothing is held any more, the finalizer goes. Returns whether the placement that it writes is older than the
+    /// one in its place.
+    pub(crate) fn hear(&mut self, answer: Answer, world: &mut World, mutation: Option<Mutation>) -> bool {
         let Answer { request, placement } = answer;
         let index = usize::from(request.cluster);
-        match placement {
-            Some(placement) => {
-                // The status holds it before anything is done about it.
-                if let Some(cluster) = &mut world.now.clusters[index] {
-                    cluster.status = Some(Status {
-                        epoch: placement.epoch,
-                        revision: placement.revision,
-                        members: newest_of_each_name(&placement.members),
-                        former_release: former_release(&placement.members),
-                    });
-                }
-                self.placement[index] = Some((request.uid, placement));
-            }
-            None if request.ask == Ask::Release => {
-                self.placement[index] = None;
+        let Some(placement) = placement else {
+            self.placement[index] = None;
+            if request.ask == Ask::Release {
                 let gone = |cluster: &mut world::Cluster| cluster.uid == request.uid && cluster.deleting;
                 world.now.clusters[index].take_if(gone);
             }
-            None => self.placement[index] = None,
+            return false;
+        };
+        // The status holds it before anything is done about it.
+        let written = self.write(&request, &placement, world, mutation);
+        if written.is_some() {
+            self.placement[index] = Some((request.uid, placement));
         }
+        written == Some(true)
+    }
+
+    /// Writes a placement to the status, unless it is older than the one there, to the object as this process sees it: of a write that comes
+    /// later the API server refuses the condition. Returns whether what is replaced is newer; `None` if nothing is written.
+    fn write(
+        &self,
+        request: &Request,
+        placement: &Placement,
+        world: &mut World,
+        mutation: Option<Mutation>,
+    ) -> Option<bool> {
+        let index = usize::from(request.cluster);
+        let seen = self.seen.clusters[index].as_ref();
+        let seen = seen.filter(|seen| seen.uid == request.uid)?;
+        let answered = Position::new(placement.epoch, placement.revision);
+        if let Some(held) = seen.position() {
+            not_older(held, answered).ok()?;
+        }
+        let is_fenced = mutation != Some(Mutation::StatusUnfenced);
+        let now = world.now.clusters[index].as_mut()?;
+        if is_fenced && now != seen {
+            return None;
+        }
+        let went_back = now.position().is_some_and(|held| answered < held);
+        now.status = Some(Status {
+            epoch: placement.epoch,
+            revision: placement.revision,
+            members: newest_of_each_name(&placement.members),
+            former_release: former_release(&placement.members),
+            is_forged: false,
+        });
+        Some(went_back)
     }
 
     /// Whether it sees no such cluster: what is releasing is then reconciled without one.
@@ -166,7 +194,7 @@ impl Agent {
                 continue;
             };
             for told in &placement.members {
-                let deed = self.deed((cluster, *uid), told, &placement.members, mutation);
+                let deed = self.deed((cluster, *uid), told, placement, mutation);
                 deeds.extend(deed.map(|deed| (cluster, told.host, deed)));
             }
         }
@@ -177,9 +205,10 @@ impl Agent {
         &self,
         (cluster, uid): (u8, u8),
         told: &world::Member,
-        among: &[world::Member],
+        placement: &Placement,
         mutation: Option<Mutation>,
     ) -> Option<Deed> {
+        let among = &placement.members;
         let index = usize::from(told.host.index);
         let seen = self.seen.hosts[index].map(|host| {
             let report = world::reported(index, host);
@@ -201,7 +230,8 @@ impl Agent {
             }
             Some(_) | None => false,
         };
-        let ready = !told.releasing || succeeded || served || self.drained(cluster, told.revision);
+        let released = Position::new(placement.epoch, told.revision);
+        let ready = !told.releasing || succeeded || served || self.drained(cluster, released);
         let member = member(told);
         let assessment = assess(&reference, None, &member, seen.as_ref(), ready);
         Some(match assessment.action()?.verb() {
@@ -213,11 +243,14 @@ impl Agent {
     }
 
     /// Whether no pod is known to route to a host that is released: what it sees of the cluster says so, or there was no pod.
-    fn drained(&self, cluster: u8, revision: u64) -> bool {
+    fn drained(&self, cluster: u8, released: Position) -> bool {
         match &self.seen.clusters[usize::from(cluster)] {
             Some(seen) => {
-                let said = seen.drained.map(|revision| ::api::Drained { epoch: 1, revision });
-                is_drained(said, 1, revision)
+                let reported = seen.drained.map(|at| ::api::Drained {
+                    epoch: at.epoch(),
+                    revision: at.revision(),
+                });
+                is_drained(reported, released.epoch(), released.revision())
             }
             None => self.podless[usize::from(cluster)],
         }

@@ -63,7 +63,7 @@ impl State {
         self.spent.forged += 1;
         let cluster = &mut self.world.now.clusters[usize::from(cluster)];
         if let Some(status) = cluster.as_mut().and_then(|cluster| cluster.status.as_mut()) {
-            (status.epoch, status.revision) = (epoch, revision);
+            (status.epoch, status.revision, status.is_forged) = (epoch, revision, true);
         }
     }
 

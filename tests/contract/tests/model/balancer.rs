@@ -1,15 +1,20 @@
 //! A cluster's load balancers: the configuration of each on the API server, and its pod, which reads that whenever it gets to it: of those
 //! written meanwhile, the first one before the newest. An
 //! edit may drop one of them; its configuration and its pod stay until somebody gets to it. The agent that writes the configurations reads
-//! the scheduler's placement, as `agents/load-balancer` does.
+//! the scheduler's placement, as `agents/load-balancer` does. It remembers nothing from one step to the next, so a process that was restarted
+//! is no case of its own; one that goes on with what it has read long ago is in `paused_pass.rs`.
 
 use std::collections::BTreeSet;
+
+use api::Drained;
+use kit::placement::Position;
+use load_balancer_agent::has_no_released;
 
 use crate::{
     ledger::Held,
     mutations::Mutation,
-    protocol::State,
-    world::{Cluster, Observed},
+    protocol::{Action, State},
+    world::{CLUSTERS, Cluster, Observed},
 };
 
 /// Load balancers of a cluster, of which an edit may drop the last.
@@ -17,11 +22,22 @@ pub(crate) const ENTRIES: usize = 2;
 
 /// A configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Config {
+pub(crate) struct Config {
     /// Addresses that it names.
     addresses: BTreeSet<u8>,
-    /// The placement for which it was rendered: the newest revision of a member.
-    position: u64,
+    /// The placement for which it was rendered: its epoch, and the newest revision of a member.
+    position: Position,
+}
+
+/// What a pass of the agent has read of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct View {
+    /// Whether the spec names the last load balancer.
+    names_last: bool,
+    /// With the addresses that the status holds, and the scheduler does not take away.
+    desired: Config,
+    /// What it reports once no pod routes to a host that leaves; `None` while none leaves.
+    goal: Option<Position>,
 }
 
 /// What there is of one load balancer.
@@ -50,7 +66,7 @@ impl Entry {
             unread: None,
             running: Config {
                 addresses: BTreeSet::new(),
-                position: 0,
+                position: Position::new(0, 0),
             },
         }
     }
@@ -101,9 +117,18 @@ impl Balancers {
         let [.., Entry { config, running, .. }] = &self.entries;
         !self.names_last && (config.is_some() || !running.addresses.is_empty())
     }
+}
 
-    fn names(&self, entry: u8) -> bool {
-        self.names_last || usize::from(entry) + 1 < ENTRIES
+impl View {
+    /// Whether the spec is still as it was read.
+    pub(crate) fn is_of_spec(&self, balancers: &Balancers) -> bool {
+        self.names_last == balancers.names_last
+    }
+
+    /// The configuration that an entry has to have: none if the spec does not name it.
+    pub(crate) fn config(&self, entry: u8) -> Option<&Config> {
+        let is_named = self.names_last || usize::from(entry) + 1 < ENTRIES;
+        is_named.then_some(&self.desired)
     }
 }
 
@@ -120,48 +145,72 @@ impl State {
         &mut self.world.balancers[usize::from(cluster)].entries[usize::from(entry)]
     }
 
-    /// The configuration that would be written now: with the addresses that the status holds, and the scheduler does not take away.
-    fn desired(&self, cluster: u8) -> Option<Config> {
-        let status = self.cluster(cluster)?.status.as_ref()?;
+    /// The configuration of an entry on the API server.
+    pub(crate) fn config(&self, cluster: u8, entry: u8) -> Option<&Config> {
+        self.balancers(cluster).entries[usize::from(entry)]
+            .config
+            .as_ref()
+    }
+
+    /// What a pass that begins now reads. The scheduler refuses it a placement as new as a forged status.
+    pub(crate) fn view(&self, cluster: u8) -> Option<View> {
+        let status = self.cluster(cluster)?.status.as_ref();
+        let status = status.filter(|status| !status.is_forged)?;
         let record = self.ledger.records.get(&cluster);
         let keeps_all = self.mutation == Some(Mutation::LeavesRoutedTo);
-        let held = record
+        let members = record
             .into_iter()
             .flat_map(Held::members)
             .filter(|member| keeps_all || !member.releasing)
             .filter(|member| status.members.iter().any(|known| known.host == member.host));
-        Some(Config {
-            addresses: held.filter_map(|member| member.address).collect(),
-            position: status.newest_revision().unwrap_or_default(),
+        let held = status.held();
+        let goal = load_balancer_agent::goal(&held);
+        Some(View {
+            names_last: self.balancers(cluster).names_last,
+            desired: Config {
+                addresses: members.filter_map(|member| member.address).collect(),
+                position: Position::new(held.epoch, kit::service::revision(&held)),
+            },
+            goal: goal.map(|Drained { epoch, revision }| Position::new(epoch, revision)),
         })
     }
 
-    /// Whether an entry has the configuration that it would have now: none if the spec does not name it.
-    fn is_written(&self, cluster: u8, entry: u8) -> Option<bool> {
-        let desired = self.desired(cluster)?;
-        let balancers = self.balancers(cluster);
-        let desired = Some(desired).filter(|_| balancers.names(entry));
-        Some(balancers.entries[usize::from(entry)].config == desired)
-    }
-
-    /// Whether the agent would write or delete an entry's configuration.
-    pub(crate) fn renders(&self, cluster: u8, entry: u8) -> bool {
-        self.is_written(cluster, entry) == Some(false)
+    /// What the agent and the pods may do next.
+    pub(crate) fn routing(&self, actions: &mut Vec<Action>) {
+        for cluster in (0u8..).take(CLUSTERS) {
+            let view = self.view(cluster);
+            let view = view.as_ref();
+            for entry in (0u8..).take(ENTRIES) {
+                if view.is_some_and(|view| self.config(cluster, entry) != view.config(entry)) {
+                    actions.push(Action::Render(cluster, entry));
+                }
+                if self.lags(cluster, entry) {
+                    actions.push(Action::Follow(cluster, entry));
+                }
+            }
+            if view.is_some_and(|view| self.drained(cluster, view).is_some()) {
+                actions.push(Action::Drain(cluster));
+            }
+        }
     }
 
     /// The agent writes an entry's configuration, or deletes what there is of one that the spec does not name.
     pub(crate) fn render(&mut self, cluster: u8, entry: u8) {
-        if let Some(desired) = self.desired(cluster) {
-            let is_named = self.balancers(cluster).names(entry);
-            let entry = self.entry(cluster, entry);
-            let unread = entry.config.take().filter(|written| *written != entry.running);
-            entry.unread = entry.unread.take().or(unread).filter(|_| is_named);
-            entry.config = Some(desired).filter(|_| is_named);
+        if let Some(view) = self.view(cluster) {
+            self.put_config(cluster, entry, view.config(entry).cloned());
         }
     }
 
+    /// An entry's configuration is written, or deleted with its pod.
+    pub(crate) fn put_config(&mut self, cluster: u8, entry: u8, config: Option<Config>) {
+        let entry = self.entry(cluster, entry);
+        let unread = entry.config.take().filter(|written| *written != entry.running);
+        entry.unread = entry.unread.take().or(unread).filter(|_| config.is_some());
+        entry.config = config;
+    }
+
     /// Whether an entry's pod is behind: without a configuration, or a `SIPCluster`, it ends.
-    pub(crate) fn lags(&self, cluster: u8, entry: u8) -> bool {
+    fn lags(&self, cluster: u8, entry: u8) -> bool {
         let Entry {
             config,
             unread,
@@ -186,46 +235,56 @@ impl State {
     }
 
     /// Whether no pod of an entry routes to hosts that leave, and none starts with a configuration that has them.
-    fn is_current(&self, cluster: u8, entry: u8) -> Option<bool> {
-        let Entry { config, running, .. } = &self.balancers(cluster).entries[usize::from(entry)];
-        if !self.balancers(cluster).names(entry) && self.mutation == Some(Mutation::OnlyNamedAsked) {
-            return Some(true);
-        }
-        let followed = match config {
-            Some(config) if self.mutation == Some(Mutation::TextsCompared) => {
-                config.addresses == running.addresses
+    fn is_current(&self, cluster: u8, entry: u8, view: &View, goal: Position) -> bool {
+        let Entry {
+            config,
+            unread,
+            running,
+        } = &self.balancers(cluster).entries[usize::from(entry)];
+        let pods_count = self.mutation != Some(Mutation::PodsNotAsked);
+        let Some(desired) = view.config(entry) else {
+            if self.mutation == Some(Mutation::OnlyNamedAsked) {
+                return true;
             }
-            Some(config) => config == running,
-            None => running.addresses.is_empty(),
+            let goal = Drained {
+                epoch: goal.epoch(),
+                revision: goal.revision(),
+            };
+            let rendered_for = |config: &Config| (config.position.epoch(), config.position.revision());
+            let has_pod = pods_count && (unread.is_some() || !running.addresses.is_empty());
+            return !has_pod
+                && config
+                    .as_ref()
+                    .is_none_or(|config| has_no_released(rendered_for(config), goal));
         };
-        let followed = followed || self.mutation == Some(Mutation::PodsNotAsked);
-        Some(followed && self.is_written(cluster, entry)?)
+        let follows = match self.mutation {
+            Some(Mutation::TextsCompared) => running.addresses == desired.addresses,
+            Some(_) | None => running == desired,
+        };
+        (follows || !pods_count) && config.as_ref() == Some(desired)
     }
 
-    /// What the agent would say: up to which release of the status no pod routes to a host that leaves.
-    fn drained(&self, cluster: u8) -> Option<u64> {
-        let there = self.cluster(cluster)?;
-        let status = there.status.as_ref()?;
-        let leaves = status.former_release.is_some() || status.members.iter().any(|member| member.releasing);
-        let revision = status.newest_revision().filter(|_| leaves)?;
-        for entry in (0u8..).take(ENTRIES) {
-            if !self.is_current(cluster, entry)? {
-                return None;
-            }
-        }
-        (there.drained != Some(revision)).then_some(revision)
+    /// What the agent would report by what it has read: up to which release of the status no pod routes to a host that leaves.
+    pub(crate) fn drained(&self, cluster: u8, view: &View) -> Option<Position> {
+        let goal = view.goal?;
+        let is_reported = self.cluster(cluster)?.drained == Some(goal);
+        let mut entries = (0u8..).take(ENTRIES);
+        let drained = !is_reported && entries.all(|entry| self.is_current(cluster, entry, view, goal));
+        drained.then_some(goal)
     }
 
-    /// Whether the agent has something to say.
-    pub(crate) fn drains(&self, cluster: u8) -> bool {
-        self.drained(cluster).is_some()
-    }
-
-    /// The agent says that no pod routes to a host that leaves.
+    /// The agent reports that no pod routes to a host that leaves.
     pub(crate) fn drain(&mut self, cluster: u8) {
-        let drained = self.drained(cluster);
-        if let (Some(revision), Some(there)) = (drained, &mut self.world.now.clusters[usize::from(cluster)]) {
-            there.drained = Some(revision);
+        let view = self.view(cluster);
+        if let Some(drained) = view.and_then(|view| self.drained(cluster, &view)) {
+            self.report_drained(cluster, drained);
+        }
+    }
+
+    /// A report is written to the status.
+    pub(crate) fn report_drained(&mut self, cluster: u8, drained: Position) {
+        if let Some(there) = &mut self.world.now.clusters[usize::from(cluster)] {
+            there.drained = Some(drained);
         }
     }
 

@@ -1,11 +1,14 @@
 //! What happens when nothing bad does: every message arrives, the later agent is at work, the disk is fast.
 
+use placement::MemberState;
+
 use crate::{
     agent::Deed,
     balancer::{Balancers, ENTRIES},
     ledger::Held,
     protocol::{Action, Again, Spent, State},
-    world::{CLUSTERS, HostKey},
+    rare::Rare,
+    world::{self, CLUSTERS, HostKey},
 };
 
 /// Rounds after which everything must have settled.
@@ -95,7 +98,8 @@ fn drain(state: &mut State, agent: u8) {
 /// a host that is free. Otherwise, what has not.
 pub(crate) fn settle(state: &State) -> Result<(), String> {
     let mut state = state.clone();
-    // The earlier agent has died, and what was under way is lost.
+    // The earlier agents have died, and what was under way is lost.
+    state.paused = None;
     state.requests.clear();
     state.answers.clear();
     state.agents[0].stream = None;
@@ -126,6 +130,8 @@ fn settled(state: &State) -> Result<(), &'static str> {
     }
     let mut held = [0; CLUSTERS];
     let mut free = [0; CLUSTERS];
+    // A member whose mark is forged is never bound; if it is a replacement, no other member is replaced meanwhile.
+    let mut replaces_none = [false; CLUSTERS];
     for (index, host) in (0u8..).zip(&world.hosts) {
         let Some(host) = host else { continue };
         let key = HostKey::new(index, host.uid);
@@ -142,6 +148,7 @@ fn settled(state: &State) -> Result<(), &'static str> {
         }
         if let Some(cluster) = holder {
             held[usize::from(cluster)] += 1;
+            replaces_none[usize::from(cluster)] |= faulty && holder != host.label;
         } else if !faulty && host.address.is_some() {
             // A member of another cluster may be its machine. That one goes on as long as its cluster wants it, or until an operator
             // releases it.
@@ -157,10 +164,11 @@ fn settled(state: &State) -> Result<(), &'static str> {
             }
         }
     }
-    for ((held, free), cluster) in held.into_iter().zip(free).zip(&world.clusters) {
+    for (index, ((held, free), cluster)) in (0u8..).zip(held.into_iter().zip(free).zip(&world.clusters)) {
         let want = cluster.as_ref().map_or(held, |cluster| cluster.want as usize);
+        let expected = held + awaited(state, index);
         // All or nothing.
-        if held < want && held + free >= want {
+        if expected < want && expected + free >= want && !replaces_none[usize::from(index)] {
             return Err("a cluster waits for hosts that are free");
         }
         if held > want {
@@ -168,6 +176,18 @@ fn settled(state: &State) -> Result<(), &'static str> {
         }
     }
     Ok(())
+}
+
+/// Members whose hosts have vanished and may come back: somebody may have paused them before. They fail in time, and the clock stands still.
+fn awaited(state: &State, cluster: u8) -> usize {
+    let record = state.ledger.records.get(&cluster);
+    let members = record.into_iter().flat_map(|held| &held.0.members);
+    let awaited = members.filter(|(id, member)| {
+        member.suspended
+            && member.state != MemberState::Releasing
+            && state.world.host(world::host_key(id)).is_none()
+    });
+    awaited.count()
 }
 
 /// States to begin with: they are reached by the same steps as all others.
@@ -190,8 +210,10 @@ pub(crate) fn beginnings() -> Vec<State> {
         round(&mut remade, 1);
     }
 
-    // A cluster is being released, hosts are being released, and another one waits for them.
+    // A cluster is being released, hosts are being released, and another one waits for them. A pass of an earlier load-balancer agent has read
+    // what was before.
     let mut leaving = placed.clone();
+    leaving.step(Action::Rare(Rare::Pause(0)));
     leaving.step(Action::Look(1));
     leaving.step(Action::Delete(0));
     leaving.step(Action::Look(1));
@@ -201,6 +223,13 @@ pub(crate) fn beginnings() -> Vec<State> {
     leaving.step(Action::Declare(1, 0));
     drain(&mut leaving, 1);
     assert_eq!(leaving.agents[1].deeds(None), [], "pods still route to them");
+    leaving.step(Action::Rare(Rare::ForgeDrained(0)));
+    leaving.step(Action::Look(1));
+    assert_eq!(
+        leaving.agents[1].deeds(None),
+        [],
+        "the report is of an earlier epoch"
+    );
     balance(&mut leaving, 0);
     leaving.step(Action::Look(1));
     let unlabelled = leaving.agents[1].deeds(None);

@@ -122,6 +122,7 @@ pub(crate) fn observed(site: &Site) -> Observed {
                 revision: at.revision(),
                 members: cluster.members().iter().map(member).collect(),
                 former_release: None,
+                is_forged: false,
             }),
             // Nobody reports it.
             drained: None,

@@ -7,7 +7,8 @@ use stateright::Model as _;
 
 use crate::{
     properties,
-    protocol::{Action, Protocol},
+    protocol::{Action, Again, Protocol},
+    rare::Rare,
 };
 
 /// A rule that is got wrong.
@@ -35,10 +36,14 @@ pub(crate) enum Mutation {
     NoMark,
     /// Answers are given before the ledger has them.
     AnswersBeforeDisk,
+    /// A cluster agent writes the status whatever has become of the object since it was observed.
+    StatusUnfenced,
+    /// The API server takes the configurations of a load-balancer agent that was paused, whatever has become of the ones that it has found.
+    LateConfigurationTaken,
 }
 
 impl Mutation {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::NoMark,
         Self::AnswersBeforeDisk,
         Self::NoConfirmation,
@@ -50,30 +55,64 @@ impl Mutation {
         Self::OnlyNamedAsked,
         Self::LeavesRoutedTo,
         Self::PodsOfGoneClusters,
+        Self::StatusUnfenced,
+        Self::LateConfigurationTaken,
     ];
 
     /// Whether an action is likely on the way to what it breaks; without a known way all are.
     pub(crate) fn favours(self, action: &Action) -> bool {
         match self {
-            // Nothing is disturbed but pods, which are slow.
-            Self::TextsCompared => matches!(
+            // Nothing is disturbed but pods, which are slow: one agent changes one cluster.
+            Self::TextsCompared => match action {
+                Action::Serve(request, again) => {
+                    (request.agent, request.cluster, *again) == (0, 0, Again::No)
+                }
+                Action::Hear(answer, again) => {
+                    (answer.request.agent, answer.request.cluster, *again) == (0, 0, Again::No)
+                }
+                Action::Look(0)
+                | Action::Declare(0, 0)
+                | Action::Open(0, None)
+                | Action::Report(0)
+                | Action::Take(0)
+                | Action::Act(0, 0, ..)
+                | Action::Render(0, _)
+                | Action::Drain(0)
+                | Action::Commit
+                | Action::Settle
+                | Action::Scale(0, _) => true,
+                _ => false,
+            },
+            Self::StatusUnfenced => matches!(
                 action,
                 Action::Look(_)
                     | Action::Declare(..)
                     | Action::Serve(..)
                     | Action::Hear(..)
-                    | Action::Open(..)
-                    | Action::Report(_)
-                    | Action::Take(_)
-                    | Action::Act(..)
-                    | Action::Render(..)
-                    | Action::Drain(_)
                     | Action::Commit
                     | Action::Settle
                     | Action::Scale(..)
+                    | Action::Delete(_)
+            ),
+            // One of the beginnings has a paused pass over a cluster whose hosts are about to be free.
+            Self::LateConfigurationTaken => matches!(
+                action,
+                Action::Look(_)
+                    | Action::Serve(..)
+                    | Action::Report(_)
+                    | Action::Take(_)
+                    | Action::Follow(..)
+                    | Action::Commit
+                    | Action::Settle
+                    | Action::Rare(Rare::RenderLate(_))
             ),
             _ => true,
         }
+    }
+
+    /// Whether it is found only where what is rare happens.
+    fn needs_rare(self) -> bool {
+        self == Self::LateConfigurationTaken
     }
 
     /// What must be found to be broken.
@@ -87,18 +126,20 @@ impl Mutation {
             | Self::TextsCompared
             | Self::OnlyNamedAsked
             | Self::LeavesRoutedTo
-            | Self::PodsOfGoneClusters => &[
+            | Self::PodsOfGoneClusters
+            | Self::LateConfigurationTaken => &[
                 "a free host is in no running configuration",
                 "a host is claimed only when no other cluster's pods route to it",
             ],
             Self::NoMark => &[properties::ENDS],
             Self::AnswersBeforeDisk => &["what was answered is held until it is released"],
+            Self::StatusUnfenced => &["no placement in a status is replaced by an older one"],
         }
     }
 }
 
 /// Random orders after which a mutation must have been found.
-const MOST: u64 = 500;
+const MOST: u64 = 1000;
 
 #[test]
 fn every_rule_that_is_got_wrong_is_found() {
@@ -111,6 +152,7 @@ fn every_rule_that_is_got_wrong_is_found() {
                 997
             },
             mutation: Some(mutation),
+            has_rare: mutation.needs_rare(),
         };
         let beginnings = model.init_states();
         let found = (1..=MOST).find_map(|seed| {

@@ -33,6 +33,10 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
             |_, state: &State| state.claimed_early.is_none(),
         ),
         Property::always(
+            "no placement in a status is replaced by an older one",
+            |_, state: &State| state.went_back.is_none(),
+        ),
+        Property::always(
             "what was answered is held until it is released",
             |_, state: &State| state.promises_are_kept(),
         ),
@@ -54,5 +58,6 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
         Property::sometimes(SEEN[6], |_, state: &State| state.seen.contains(&6)),
         Property::sometimes(SEEN[7], |_, state: &State| state.seen.contains(&7)),
         Property::sometimes(SEEN[8], |_, state: &State| state.seen.contains(&8)),
+        Property::sometimes(SEEN[9], |_, state: &State| state.seen.contains(&9)),
     ]
 }

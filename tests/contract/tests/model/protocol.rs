@@ -7,12 +7,13 @@ use stateright::{Model, Property};
 
 use crate::{
     agent::{Agent, Deed},
-    balancer::ENTRIES,
     fair,
     ledger::{Held, Ledger, Staged},
     messages::{Answer, Ask, Request},
     mutations::Mutation,
+    paused_pass::Pass,
     properties,
+    rare::Rare,
     scheduler::Scheduler,
     world::{CLUSTERS, HOSTS, HostKey, Member, World},
 };
@@ -21,7 +22,7 @@ use crate::{
 pub(crate) const UNDER_WAY: usize = 3;
 
 /// What must happen somewhere, or nothing is shown.
-pub(crate) const SEEN: [&str; 9] = [
+pub(crate) const SEEN: [&str; 10] = [
     "a host moves from one cluster to another",
     "an older agent is refused",
     "a crash loses what was not durable",
@@ -31,6 +32,7 @@ pub(crate) const SEEN: [&str; 9] = [
     "a host with a forged mark is released",
     "the position is raised",
     "a former address of a host that is there is released",
+    "a host that has vanished is there again with another uid",
 ];
 
 /// Numbers that a hostile reporter shows, besides the one after the last that was issued.
@@ -44,6 +46,8 @@ pub(crate) struct Spent {
     pub(crate) wishes: u8,
     pub(crate) remade: u8,
     pub(crate) forged: u8,
+    pub(crate) vanished: u8,
+    pub(crate) paused: u8,
 }
 
 pub(crate) const MOST: Spent = Spent {
@@ -52,6 +56,8 @@ pub(crate) const MOST: Spent = Spent {
     wishes: 4,
     remade: 3,
     forged: 2,
+    vanished: 1,
+    paused: 2,
 };
 
 /// Everything.
@@ -75,6 +81,10 @@ pub(crate) struct State {
     pub(crate) freed_early: Option<HostKey>,
     /// A host that was claimed while a pod of another cluster routed to the address that it had shown.
     pub(crate) claimed_early: Option<HostKey>,
+    /// A cluster of which an agent has replaced the placement in the status by an older one.
+    pub(crate) went_back: Option<u8>,
+    /// The last pass of a load-balancer agent that was paused.
+    pub(crate) paused: Option<Pass>,
     /// Indices into [`SEEN`].
     pub(crate) seen: BTreeSet<u8>,
     /// The cluster that held each host last.
@@ -134,6 +144,7 @@ pub(crate) enum Action {
     Readdress(u8, u8),
     /// A host does not show its address any more.
     Silence(u8),
+    Rare(Rare),
 }
 
 /// Whether a message stays under way though it has arrived.
@@ -150,6 +161,8 @@ pub(crate) struct Protocol {
     pub(crate) settle_every: u64,
     /// The rule that is got wrong.
     pub(crate) mutation: Option<Mutation>,
+    /// Whether what is rare happens too.
+    pub(crate) has_rare: bool,
 }
 
 impl State {
@@ -167,6 +180,8 @@ impl State {
             forged: Vec::new(),
             freed_early: None,
             claimed_early: None,
+            went_back: None,
+            paused: None,
             mutation: None,
             seen: BTreeSet::new(),
             last: [None; HOSTS],
@@ -195,8 +210,11 @@ impl State {
                 if again == Again::No {
                     self.answers.remove(&answer);
                 }
+                let cluster = answer.request.cluster;
                 let agent = &mut self.agents[usize::from(answer.request.agent)];
-                agent.hear(answer, &mut self.world);
+                if agent.hear(answer, &mut self.world, self.mutation) {
+                    self.went_back = Some(cluster);
+                }
             }
             Action::Open(agent, seen) => self.open(agent, seen),
             Action::Forge(index, mark) => self.forge_mark(index, mark),
@@ -251,6 +269,7 @@ impl State {
             | Action::Remake(..)
             | Action::Readdress(..)
             | Action::Silence(_)) => self.come_about(&action),
+            Action::Rare(rare) => self.happen(rare),
         }
         self.find_early_claims(&claimed);
         let hasty = self.mutation == Some(Mutation::AnswersBeforeDisk);
@@ -391,19 +410,7 @@ impl Model for Protocol {
         if state.spent.crashes < MOST.crashes {
             actions.push(Action::Crash);
         }
-        for cluster in (0u8..).take(CLUSTERS) {
-            for entry in (0u8..).take(ENTRIES) {
-                if state.renders(cluster, entry) {
-                    actions.push(Action::Render(cluster, entry));
-                }
-                if state.lags(cluster, entry) {
-                    actions.push(Action::Follow(cluster, entry));
-                }
-            }
-            if state.drains(cluster) {
-                actions.push(Action::Drain(cluster));
-            }
-        }
+        state.routing(actions);
         actions.extend(state.scheduler.waits().into_iter().map(Action::Retry));
         if !state.scheduler.unsettled.is_empty() {
             actions.push(Action::Settle);
@@ -411,6 +418,9 @@ impl Model for Protocol {
         state.wishes(actions);
         state.forge(actions);
         state.moves(actions);
+        if self.has_rare {
+            state.rare(actions);
+        }
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use crate::balancer::Balancers;
 
-use kit::placement::{ClusterId, ObjectKey};
+use kit::placement::{ClusterId, ObjectKey, Position};
 use placement::ClusterName;
 use proto::inventory::v1 as wire;
 use scheduler::convert;
@@ -78,8 +78,8 @@ pub(crate) struct Cluster {
     pub(crate) deleting: bool,
     /// `status.placement`.
     pub(crate) status: Option<Status>,
-    /// `status.drained`: its revision.
-    pub(crate) drained: Option<u64>,
+    /// `status.drained`.
+    pub(crate) drained: Option<Position>,
 }
 
 /// What a `SIPCluster` says of its placement, as it was told.
@@ -90,13 +90,41 @@ pub(crate) struct Status {
     pub(crate) members: Vec<Member>,
     /// Of a release that the members do not show.
     pub(crate) former_release: Option<u64>,
+    /// Whether somebody has forged its position. No agent acts on such a status. Who forges here takes it away again before the cluster agent
+    /// hears the next answer, or nothing more would be tried of the cluster.
+    pub(crate) is_forged: bool,
 }
 
 impl Status {
-    /// The revision of the newest claim or release.
-    pub(crate) fn newest_revision(&self) -> Option<u64> {
-        let claims = self.members.iter().map(|member| member.revision);
-        claims.chain(self.former_release).max()
+    /// As the API server holds it, as far as load balancers depend on it.
+    pub(crate) fn held(&self) -> api::Placement {
+        let member = |member: &Member| api::Member {
+            namespace: String::new(),
+            name: String::new(),
+            uid: String::new(),
+            role: String::new(),
+            ordinal: None,
+            domain: None,
+            state: if member.releasing {
+                api::MemberState::Releasing
+            } else {
+                api::MemberState::Bound
+            },
+            revision: member.revision,
+            since: None,
+            failed_since: None,
+            replaces: None,
+            release_reason: None,
+            machine: None,
+        };
+        api::Placement {
+            epoch: self.epoch,
+            revision: self.revision,
+            generation: 0,
+            members: self.members.iter().map(member).collect(),
+            former_release: self.former_release,
+            former_since: None,
+        }
     }
 }
 
@@ -115,6 +143,8 @@ pub(crate) struct World {
     pub(crate) balancers: [Balancers; CLUSTERS],
     /// uids that clusters of a name have had.
     uids: [u8; CLUSTERS],
+    /// The same of hosts.
+    host_uids: [u8; HOSTS],
     /// The last `resourceVersion` that was given out.
     pub(crate) version: u64,
 }
@@ -129,6 +159,12 @@ impl Cluster {
             status: None,
             drained: None,
         }
+    }
+
+    /// The position in the status, if nobody has forged it.
+    pub(crate) fn position(&self) -> Option<Position> {
+        let status = self.status.as_ref().filter(|status| !status.is_forged)?;
+        Some(Position::new(status.epoch, status.revision))
     }
 }
 
@@ -149,6 +185,7 @@ impl World {
             },
             balancers: [const { Balancers::new() }; CLUSTERS],
             uids: [0; CLUSTERS],
+            host_uids: [0; HOSTS],
             version: 0,
         }
     }
@@ -202,12 +239,18 @@ impl World {
         }
     }
 
-    /// Deletes a host and makes it again under the same name.
+    /// Deletes a host.
+    pub(crate) fn vanish(&mut self, index: u8) {
+        self.now.hosts[usize::from(index)] = None;
+    }
+
+    /// Makes a host again under the same name; it is deleted first if it is there.
     pub(crate) fn remake(&mut self, index: u8, address: Option<u8>) {
         self.version += 1;
-        let uid = self.now.hosts[usize::from(index)].map_or(0, |host| host.uid + 1);
+        let uid = &mut self.host_uids[usize::from(index)];
+        *uid += 1;
         self.now.hosts[usize::from(index)] = Some(Host {
-            uid,
+            uid: *uid,
             label: None,
             mark: 0,
             version: self.version,
@@ -330,6 +373,7 @@ pub(crate) fn reported_cluster(index: usize, cluster: &Cluster) -> wire::Observe
         revision,
         members,
         former_release: _,
+        is_forged: _,
     } = cluster.status.clone().unwrap_or_default();
     let member = |member: Member| wire::ObservedMember {
         host: Some(host_reference(member.host)),
