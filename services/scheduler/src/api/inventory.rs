@@ -11,7 +11,7 @@ use proto::inventory::v1::{
     ResetSiteFenceRequest, ResetSiteFenceResponse, SiteCapacity, UnsyncedSite,
     inventory_service_server::InventoryService,
 };
-use tokio::time::timeout;
+use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
@@ -38,7 +38,9 @@ use crate::{
 const COPIES: u32 = 1000;
 
 /// How long a question about all sites waits for one that is at work.
-const BUSY: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
+/// After so long it waits for none any more: however many sites are at work, it is answered with the others before its deadline.
+const PATIENCE_FOR_ALL: Duration = Duration::from_secs(20);
 
 /// The service on a region, while there is a term.
 #[derive(Clone, Debug)]
@@ -155,10 +157,10 @@ impl Inventory {
         let most = max_copies.clamp(1, COPIES);
         let (mut sites, mut unsynced) = (Vec::new(), Vec::new());
         let region = terms.region()?;
+        let begun = Instant::now();
         for (name, shared) in region.sites() {
             // Copies are placed one after the other on a copy of the model, so the lock is not needed for long. Others that ask
             // wait before they have one.
-            let mut copy = region.copy(&caller, &shared).await?;
             let begin = {
                 let (region, spec, namespace) = (region.clone(), spec.clone(), namespace.clone());
                 move |locked: &Site| {
@@ -170,20 +172,18 @@ impl Inventory {
                     ))
                 }
             };
-            let free = timeout(BUSY, async { drop(shared.reading().await) }).await;
-            if free.is_err() {
+            let patience = PATIENCE.min(PATIENCE_FOR_ALL.saturating_sub(begun.elapsed()));
+            let read = region.read_copying(&caller, &shared, patience, begin).await?;
+            let Some((started, mut copy)) = read else {
                 unsynced.push(UnsyncedSite {
                     site: name,
-                    reason: format!(
-                        "busy: changes of the site left no time for this read within {} s; retry",
-                        BUSY.as_secs()
-                    ),
+                    reason: "busy: changes of the site left no time for this read; retry".to_owned(),
                 });
                 continue;
-            }
-            let begun: Result<_, Error> = region.read_copying(&caller, &shared, begin).await?;
-            let (mut count, revision) = match begun {
-                Ok(begun) => begun,
+            };
+            let started: Result<_, Error> = started;
+            let (mut count, revision) = match started {
+                Ok(started) => started,
                 Err(error) => {
                     unsynced.push(UnsyncedSite {
                         site: name,

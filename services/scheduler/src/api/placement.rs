@@ -1,6 +1,10 @@
 //! `sip.placement.v1.PlacementService`.
 
-use std::{collections::BTreeMap, pin::Pin, time::SystemTime};
+use std::{
+    collections::BTreeMap,
+    pin::Pin,
+    time::{Duration, SystemTime},
+};
 
 use ::placement::{ClusterName, HostId};
 use futures::Stream;
@@ -95,9 +99,10 @@ impl Placements {
                 ))
             }
         };
-        // One caller has one copy of a site at once, however many plans it asks for.
-        let copy = region.copy(&caller, &shared).await?;
-        let (input, state) = region.read_copying(&caller, &shared, ask).await??;
+        // One caller has one copy of a site at once, however many plans it asks for. The call's own deadline bounds how long it waits.
+        let read = region.read_copying(&caller, &shared, Duration::MAX, ask).await?;
+        let (asked, copy) = read.ok_or(Error::TooLate { maybe: false })?;
+        let (input, state) = asked?;
         let metrics = region.committer().metrics().clone();
         let plan = move || {
             let decision = metrics.decide("plan", || input.decide());

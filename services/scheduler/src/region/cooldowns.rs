@@ -53,6 +53,14 @@ impl Cooldowns {
             sleep_until(until).await;
         }
     }
+
+    /// The same permit if the caller need not wait for it.
+    pub(super) fn try_permit(&self, copies: &Turns, caller: &str) -> Option<TurnPermit> {
+        if self.until(caller).is_some() {
+            return None;
+        }
+        copies.try_take(caller)
+    }
 }
 
 #[cfg(test)]

@@ -26,20 +26,26 @@ impl Copies {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a copy may be made. Reserves time for that copy and the pause after it, as if it took as long as the last one.
-    pub(super) async fn due(&self) {
+    /// Waits until the last copy was made long enough ago for another one, which [`reserve`](Self::reserve) may still refuse.
+    pub(super) async fn rested(&self) {
         loop {
-            let next = {
-                let mut state = self.lock();
-                let now = Instant::now();
-                let Some(next) = state.next.filter(|next| *next > now) else {
-                    state.next = Some(now + state.took * (REST + 1));
-                    return;
-                };
-                next
+            let now = Instant::now();
+            let Some(next) = self.lock().next.filter(|next| *next > now) else {
+                return;
             };
             sleep_until(next).await;
         }
+    }
+
+    /// Reserves time for a copy and the pause after it, as if it took as long as the last one. `false`: it is too early for a copy.
+    pub(super) fn reserve(&self) -> bool {
+        let mut state = self.lock();
+        let now = Instant::now();
+        if state.next.is_some_and(|next| next > now) {
+            return false;
+        }
+        state.next = Some(now + state.took * (REST + 1));
+        true
     }
 
     /// Records that a copy was made, and how long it took.
@@ -55,13 +61,23 @@ impl Copies {
 mod tests {
     use super::*;
 
+    /// Waits until a copy may be made, and reserves it.
+    async fn due(copies: &Copies) {
+        loop {
+            copies.rested().await;
+            if copies.reserve() {
+                return;
+            }
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn copies_leave_most_of_the_time_to_changes() {
         const COPIES: u32 = 20;
         let copies = Copies::default();
         let (begun, took) = (Instant::now(), Duration::from_millis(10));
         for _ in 0..COPIES {
-            copies.due().await;
+            due(&copies).await;
             tokio::time::sleep(took).await;
             copies.made(took);
         }
@@ -74,7 +90,7 @@ mod tests {
         let copies = Copies::default();
         copies.made(Duration::from_millis(10));
         let begun = Instant::now();
-        tokio::join!(copies.due(), copies.due(), copies.due());
+        tokio::join!(due(&copies), due(&copies), due(&copies));
         let all = begun.elapsed();
         assert!(all >= Duration::from_millis(40 + 2 * 50), "{all:?}");
     }

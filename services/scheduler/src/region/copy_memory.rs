@@ -36,6 +36,11 @@ impl CopyMemory {
         let permit = Arc::clone(&self.0).acquire_many_owned(parts(bytes, all)).await;
         permit.map_err(|_| Stopped)
     }
+
+    /// The same if it is there now.
+    fn try_take(&self, bytes: usize, all: usize) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).try_acquire_many_owned(parts(bytes, all)).ok()
+    }
 }
 
 fn parts(bytes: usize, all: usize) -> u32 {
@@ -48,7 +53,7 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::Stopped`] when the process ends.
-    pub(crate) async fn copy(&self, caller: &str, site: &SharedSite) -> Result<CopyPermit, Error> {
+    pub(super) async fn copy(&self, caller: &str, site: &SharedSite) -> Result<CopyPermit, Error> {
         let Inner {
             copies,
             cooldowns,
@@ -60,6 +65,22 @@ impl Region {
             .take(site.copy_bytes(), self.limits().inventory)
             .await?;
         Ok(CopyPermit {
+            _memory: memory,
+            turn,
+        })
+    }
+
+    /// The same right if nothing of it must be waited for.
+    pub(super) fn try_copy(&self, caller: &str, site: &SharedSite) -> Option<CopyPermit> {
+        let Inner {
+            copies,
+            cooldowns,
+            copy_memory,
+            ..
+        } = &*self.inner;
+        let turn = cooldowns.try_permit(copies, caller)?;
+        let memory = copy_memory.try_take(site.copy_bytes(), self.limits().inventory)?;
+        Some(CopyPermit {
             _memory: memory,
             turn,
         })

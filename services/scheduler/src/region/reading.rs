@@ -1,15 +1,24 @@
-//! Large reads of a site: in turn, and without a turn while they wait for its lock.
+//! Large reads of a site: in turn, and without a turn or a permit for a copy while they wait for its lock.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use tokio::time::{sleep, timeout};
 
 use super::{
     Region,
+    copy_memory::CopyPermit,
     shared::{SharedSite, aside},
 };
 use crate::{error::Error, site::Site};
 
 /// How many turns a read takes that find the site locked, before it waits for the lock without a turn.
 const ATTEMPTS: usize = 4;
+/// Least and most time between two attempts to copy a site.
+const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
 impl Region {
     /// Reads a slice of a site when it is the caller's turn. A turn never waits for the site's lock: turns are few, and a site's agent can keep its
@@ -40,24 +49,156 @@ impl Region {
         Ok(aside(|| slice(&site)))
     }
 
-    /// The same for a slice that copies the hosts of the site: for a part of the time at most.
+    /// Reads a slice that copies the hosts of the site, for a part of the time at most, and returns it with the permit to keep the copy. `None`:
+    /// its lock, and the rest after other copies, have left no time for a copy within `patience`.
+    ///
+    /// Nobody waits for one site with a permit in hand: there are few for the copies of all sites, and a site's agent can keep its lock busy for
+    /// long. So the permit is there before the lock is tried, or the lock is there before the permit is tried; what is missing is waited for
+    /// without the other.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the process ends.
     pub(crate) async fn read_copying<T, F>(
         &self,
         caller: &str,
         site: &Arc<SharedSite>,
+        patience: Duration,
         slice: F,
-    ) -> Result<T, Error>
+    ) -> Result<Option<(T, CopyPermit)>, Error>
     where
         T: Send + 'static,
         F: FnOnce(&Site) -> T + Send + 'static,
     {
-        site.copies.due().await;
-        let timed = move |site: &Site| {
-            let begun = Instant::now();
-            (slice(site), begun.elapsed())
+        let (mut slice, mut left, mut pauses) = (slice, patience, pauses());
+        loop {
+            let waits = Instant::now();
+            if timeout(left, site.copies.rested()).await.is_err() {
+                return Ok(None);
+            }
+            left = left.saturating_sub(waits.elapsed());
+
+            // What is waited for here is not of this site, so it does not count against the patience with it.
+            let permit = self.copy(caller, site).await?;
+            let shared = Arc::clone(site);
+            let read = move || match shared.try_reading().filter(|_| shared.copies.reserve()) {
+                Some(locked) => Ok((copied(&shared, &locked, slice), permit)),
+                None => Err(slice),
+            };
+            slice = match self.compute(caller, read).await? {
+                Ok(copy) => return Ok(Some(copy)),
+                Err(slice) => slice,
+            };
+
+            let waits = Instant::now();
+            {
+                // In the order of the queue, so that who is always at work does not keep this read from it.
+                let Ok(locked) = timeout(left, site.reading()).await else {
+                    return Ok(None);
+                };
+                if let Some(permit) = self.try_copy(caller, site)
+                    && site.copies.reserve()
+                {
+                    let read = aside(|| copied(site, &locked, slice));
+                    return Ok(Some((read, permit)));
+                }
+            }
+            let pause = pauses.next().unwrap_or(PAUSES[1]);
+            if pause > left {
+                return Ok(None);
+            }
+            sleep(pause).await;
+            left = left.saturating_sub(waits.elapsed());
+        }
+    }
+}
+
+/// Copies a slice of a site that is locked, and records how long that took.
+fn copied<T>(site: &SharedSite, locked: &Site, slice: impl FnOnce(&Site) -> T) -> T {
+    let begun = Instant::now();
+    let read = slice(locked);
+    site.copies.made(begun.elapsed());
+    read
+}
+
+/// How long to wait before each attempt but the first.
+fn pauses() -> ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_min_delay(PAUSES[0])
+        .with_max_delay(PAUSES[1])
+        .without_max_times()
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::{
+        ledger::{Contents, History, commit},
+        policy::Policies,
+    };
+
+    /// Callers of one site: more than there are permits for copies on any machine.
+    const CALLERS: usize = 1000;
+
+    fn region() -> (Region, commit::Writer) {
+        let histories = ["a", "b"].map(|site| (site.to_owned(), History::default()));
+        let contents = Contents {
+            histories: BTreeMap::from(histories),
+            ..Contents::default()
         };
-        let (read, took) = self.read(caller, site, timed).await?;
-        site.copies.made(took);
-        Ok(read)
+        let (committer, writer) = commit::committer(contents.commit);
+        (Region::new(contents, Policies::new(), committer), writer)
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_site_keeps_no_copy_of_others() {
+        let (region, _writer) = region();
+        let (busy, other) = (region.site("a").unwrap(), region.site("b").unwrap());
+        let changes = busy.lock();
+        let mut waiting = JoinSet::new();
+        for number in 0..CALLERS {
+            let (region, busy) = (region.clone(), Arc::clone(&busy));
+            waiting.spawn(async move {
+                let caller = number.to_string();
+                let name = |site: &Site| site.name().to_owned();
+                let read = region.read_copying(&caller, &busy, Duration::MAX, name);
+                read.await.map(|read| read.unwrap().0)
+            });
+        }
+        // All of them have found the site locked, or wait for a permit.
+        for _ in 0..CALLERS {
+            tokio::task::yield_now().await;
+        }
+        let name = |site: &Site| site.name().to_owned();
+        let read = region.read_copying("other", &other, Duration::MAX, name);
+        let read = timeout(Duration::from_secs(20), read).await.unwrap().unwrap();
+        assert_eq!(read.unwrap().0, "b");
+        drop(changes);
+        while let Some(read) = waiting.join_next().await {
+            assert_eq!(read.unwrap().unwrap(), "a");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_site_at_work_is_given_up_after_the_patience() {
+        let (region, _writer) = region();
+        let busy = region.site("a").unwrap();
+        let changes = busy.lock();
+        let begun = Instant::now();
+        let read = region.read_copying("one", &busy, Duration::from_millis(300), |_: &Site| ());
+        assert!(read.await.unwrap().is_none());
+        assert!(
+            begun.elapsed() >= Duration::from_millis(250),
+            "{:?}",
+            begun.elapsed()
+        );
+        drop(changes);
+        // Without any patience it is read if it is free.
+        let read = region.read_copying("one", &busy, Duration::ZERO, |_: &Site| ());
+        assert!(read.await.unwrap().is_some());
     }
 }

@@ -86,12 +86,8 @@ impl Turns {
     pub(super) async fn take(&self, caller: &str) -> Result<TurnPermit, Stopped> {
         let turn = {
             let mut state = self.lock();
-            if state.free > 0 && state.has_share(caller) {
-                state.begin(caller);
-                return Ok(TurnPermit {
-                    turns: self.clone(),
-                    caller: caller.to_owned(),
-                });
+            if state.try_begin(caller) {
+                return Ok(self.permit(caller));
             }
             let (sender, turn) = oneshot::channel();
             if let Some(others) = state.waiting.get_mut(caller) {
@@ -103,6 +99,20 @@ impl Turns {
             turn
         };
         turn.await.map_err(|_| Stopped)
+    }
+
+    /// The caller's turn, if it need not wait for it.
+    pub(super) fn try_take(&self, caller: &str) -> Option<TurnPermit> {
+        let begun = self.lock().try_begin(caller);
+        begun.then(|| self.permit(caller))
+    }
+
+    /// The permit of a caller that has begun.
+    fn permit(&self, caller: &str) -> TurnPermit {
+        TurnPermit {
+            turns: self.clone(),
+            caller: caller.to_owned(),
+        }
     }
 }
 
@@ -116,6 +126,15 @@ impl State {
     /// Whether the caller uses fewer than it may.
     fn has_share(&self, caller: &str) -> bool {
         self.used.get(caller).is_none_or(|used| *used < self.each)
+    }
+
+    /// Begins for a caller if a thread is free and the caller uses fewer than it may.
+    fn try_begin(&mut self, caller: &str) -> bool {
+        let may = self.free > 0 && self.has_share(caller);
+        if may {
+            self.begin(caller);
+        }
+        may
     }
 
     fn begin(&mut self, caller: &str) {

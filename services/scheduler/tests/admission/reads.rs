@@ -180,11 +180,9 @@ async fn a_plan_holds_up_no_change_of_its_site() {
     assert!(longest < planned / 2, "{longest:?} beside a plan of {planned:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn questions_about_other_sites_pass_one_at_work() {
-    let served = Served::start().await;
-    let _b = served.report("b").await;
-    let site = served.region.site("a").unwrap();
+/// Locks a site for a change until the sender is dropped.
+fn at_work(served: &Served, site: &str) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
+    let site = served.region.site(site).unwrap();
     let (locked, is_locked) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     let work = thread::spawn(move || {
@@ -193,6 +191,51 @@ async fn questions_about_other_sites_pass_one_at_work() {
         let _ = ended.recv();
     });
     is_locked.recv().unwrap();
+    (end, work)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plans_of_a_site_at_work_keep_no_copy_from_others() {
+    let served = Served::start().await;
+    let _b = served.report("b").await;
+    let (end, work) = at_work(&served, "a");
+    let plan = |site: &str| PlanClusterRequest {
+        site: site.to_owned(),
+        cluster: Some(cluster("planned")),
+        spec: Some(spec(1)),
+    };
+    // More than there are copies of all sites at once, each of an identity of its own.
+    let callers = (2 * thread::available_parallelism().unwrap().get() + 4).min(60);
+    let mut plans = JoinSet::new();
+    for number in 0..callers {
+        let (mut planner, of) = (
+            served.placements(&reader(&format!("planner-{number}"))),
+            plan("a"),
+        );
+        plans.spawn(async move { planner.plan_cluster(of).await });
+    }
+    // Meanwhile they have come to the site that is at work.
+    let mut client = InventoryServiceClient::new(served.channel(&reader("asking")));
+    for _ in 0..200 {
+        client.list_sites(ListSitesRequest::default()).await.unwrap();
+    }
+    let mut other = served.placements(&reader("other"));
+    let planned = tokio::time::timeout(Duration::from_secs(20), other.plan_cluster(plan("b"))).await;
+    drop(end);
+    work.join().unwrap();
+    planned
+        .expect("PlanCluster of another site waits for a copy")
+        .unwrap();
+    while let Some(planned) = plans.join_next().await {
+        planned.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_about_other_sites_pass_one_at_work() {
+    let served = Served::start().await;
+    let _b = served.report("b").await;
+    let (end, work) = at_work(&served, "a");
 
     // As many as one identity may have under way wait for the site that is at work.
     let waiting = served.channel(&reader("waiting"));
