@@ -1,8 +1,10 @@
 //! How long the log of decisions is kept: so much of each site, whatever other sites write and whatever clocks say.
 //!
 //! Every site has a share of its own. An entry goes when its site's share is full and it is the site's oldest, or when it is
-//! too old. Age is counted by a clock of the ledger's own, which runs while a scheduler does and never jumps: the time in an
-//! entry is for people. Each slot of time begins at a commit, so the number of an entry's commit says its age.
+//! too old. How much is removed and read for that after one commit is bounded: meanwhile no change of any site is stored.
+//!
+//! Age is counted by a clock of the ledger's own, which runs while a scheduler does and never jumps: the time in an entry is for
+//! people. Each slot of time begins at a commit, so the number of an entry's commit says its age.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,8 +22,11 @@ pub(crate) const STEP: usize = 32;
 const STEP_BYTES: u64 = 64 << 10;
 /// Entries that one commit removes at most, so that none takes long: as many small ones as it takes to make room for large ones.
 const MOST: usize = 16 << 10;
-/// Entries that one commit scans to find the oldest of a site whose share is full.
-pub(crate) const SCAN: usize = 512;
+/// Bytes that one commit removes of a site's share besides, if it has grown so far beyond it while the scan had not found its oldest entries.
+const EXCESS: u64 = 16 << 20;
+/// Entries that one commit reads at most to trim the log, and their bytes, besides the last one.
+const READ: usize = 8192;
+const READ_BYTES: u64 = 64 << 20;
 /// Slots of time in the age that entries may have: how exact it is.
 const SLOTS: u32 = 90;
 
@@ -76,6 +81,46 @@ impl Removal {
         self.entries = self.entries.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(size);
         self.most = self.most.saturating_sub(1);
+    }
+}
+
+/// What the trimming after one commit may still do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trim {
+    /// Removal of entries that are too old.
+    pub(crate) old: Removal,
+    /// Removal of the oldest entries of sites whose share is full. However many entries are too old, it goes on: otherwise such a site would grow.
+    pub(crate) full: Removal,
+    entries: usize,
+    bytes: u64,
+}
+
+impl Trim {
+    /// After a commit that has added so many entries of so many bytes together.
+    pub(crate) fn beside(entries: usize, bytes: u64, shares: &Shares) -> Self {
+        let excess = shares.excess().min(EXCESS);
+        Self {
+            old: Removal::beside(entries, bytes),
+            full: Removal::beside(entries, bytes + excess),
+            entries: READ,
+            bytes: READ_BYTES,
+        }
+    }
+
+    /// How many more entries it may read, if these are of no size.
+    pub(crate) fn readable(&self) -> usize {
+        if self.bytes > 0 { self.entries } else { 0 }
+    }
+
+    /// It reads one of this size.
+    pub(crate) fn read(&mut self, size: u64) {
+        self.entries = self.entries.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(size);
+    }
+
+    /// Whether it may remove more.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.old.entries() > 0 || self.full.entries() > 0
     }
 }
 
@@ -244,6 +289,12 @@ impl Shares {
         full.max_by_key(|(_, bytes)| **bytes).map(|(site, _)| &**site)
     }
 
+    /// Bytes that the site that has the most beyond its share has beyond it.
+    fn excess(&self) -> u64 {
+        let most = self.bytes.values().copied().max().unwrap_or(0);
+        most.saturating_sub(self.retention.bytes)
+    }
+
     /// The oldest entry of a site: commit and size; `None` as long as the scan has not found it.
     pub(crate) fn oldest(&self, site: &str) -> Option<(u64, u64)> {
         self.oldest.get(site)?.front().copied()
@@ -289,6 +340,38 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+
+    #[test]
+    fn one_trim_reads_so_many_entries_or_so_many_bytes() {
+        let shares = Shares::new(Duration::ZERO, BTreeMap::new(), BTreeMap::new());
+        for (size, expected) in [(0, READ), (1 << 10, READ), (1 << 20, 64), (100 << 20, 1)] {
+            let mut left = Trim::beside(1, 100, &shares);
+            let mut read = 0;
+            while left.readable() > 0 {
+                left.read(size);
+                read += 1;
+            }
+            assert_eq!(read, expected, "entries of {size} bytes");
+        }
+    }
+
+    #[test]
+    fn what_a_site_has_beyond_its_share_is_removed_besides() {
+        let bytes = BTreeMap::from([("a".to_owned(), 3 << 20), ("b".to_owned(), 9 << 20)]);
+        let mut shares = Shares::new(Duration::ZERO, bytes, BTreeMap::new());
+        let removed = |shares: &Shares| {
+            let mut left = Trim::beside(1, 1 << 10, shares);
+            let mut removed = 0;
+            while left.full.entries() > 0 {
+                left.full.count(1 << 10);
+                removed += 1;
+            }
+            removed
+        };
+        assert_eq!(removed(&shares), 65, "64 KiB more than it adds");
+        shares.retention.bytes = 8 << 20;
+        assert_eq!(removed(&shares), 65 + 1024);
+    }
 
     #[test]
     fn age_is_counted_in_slots_of_the_ledgers_clock() {

@@ -35,6 +35,10 @@ pub(crate) const CASES: &[Case] = &[
     ("the_log_is_kept_within_its_age", retention::age),
     ("no_site_evicts_entries_of_another", retention::shares),
     ("entries_of_any_size_stay_within_a_sites_share", retention::uneven),
+    (
+        "old_entries_of_others_keep_no_site_beyond_its_share",
+        retention::old_and_full,
+    ),
     ("a_clock_that_jumps_evicts_nothing", retention::jumps),
     ("a_page_looks_at_a_bounded_number", retention::bounded),
     (

@@ -138,6 +138,40 @@ pub(crate) fn uneven(bed: &dyn Bed) {
     assert!(in_site(&model.log, "a").ends_with(&in_site(&log, "a")));
 }
 
+pub(crate) fn old_and_full(bed: &dyn Bed) {
+    let retention = Retention {
+        age: seconds(900),
+        bytes: 2_000_000,
+    };
+    let uptime = Uptime::default();
+    let ledger = bed.open_with(retention, uptime.clone());
+    let mut model = Model::new();
+    for _ in 0..6 {
+        let old = batch(&model, 300, |model| sized_in(model, "b", Duration::ZERO, 1000));
+        commit(&*ledger, &mut model, &old);
+    }
+    uptime.set(seconds(20));
+    for _ in 0..12 {
+        let batch = batch(&model, 8, |model| sized_in(model, "a", Duration::ZERO, 20_000));
+        commit(&*ledger, &mut model, &batch);
+    }
+    drop(ledger);
+
+    // The clock goes on, so all entries of the one site are too old. Which entries are of which site has to be read again.
+    let ledger = bed.open_with(retention, uptime.clone());
+    uptime.set(seconds(910));
+    for step in 0..12 {
+        let batch = batch(&model, 8, |model| sized_in(model, "a", Duration::ZERO, 20_000));
+        commit(&*ledger, &mut model, &batch);
+        let bytes = bytes_of(&*ledger, "a");
+        assert!(bytes <= 2_000_000, "step {step}: {bytes} bytes are kept");
+        assert!(bytes > 1_900_000, "step {step}: {bytes} bytes are kept");
+    }
+    let log = whole_log(&*ledger);
+    assert!(in_site(&model.log, "a").ends_with(&in_site(&log, "a")));
+    assert_eq!(bytes_of(&*ledger, "b"), 0, "what is too old goes");
+}
+
 pub(crate) fn jumps(bed: &dyn Bed) {
     let uptime = Uptime::default();
     let ledger = bed.open_with(Retention::default(), uptime.clone());

@@ -14,14 +14,11 @@ use super::{
 use crate::ledger::{
     Commit, Error, Page, Query,
     log::Reading,
-    retention::{Removal, Shares, site, size},
+    retention::{Shares, Trim, site, size},
 };
 
 /// Entries added to the log after which it is trimmed.
 pub(super) const STEP: usize = 64;
-/// Entries whose site is read at once while the log is trimmed; also limited to [`SCANNED_BYTES`] bytes.
-const SCANNED_ENTRIES: usize = 512;
-const SCANNED_BYTES: u64 = 16 << 20;
 
 /// Sizes of the next pages when the log is trimmed, adapted to the sizes of the entries in the pages before.
 #[derive(Debug)]
@@ -111,9 +108,9 @@ impl Etcd {
         Ok(Shares::new(clock, bytes, slots))
     }
 
-    /// A transaction's worth of entries that are not to be kept, and slots of time that are over; `left`: what may be removed. The log
-    /// is scanned now and then only, since that is a request of its own.
-    pub(super) async fn trimming(&self, shares: &mut Shares, left: &mut Removal) -> Result<Part, Error> {
+    /// A transaction's worth of entries that are not to be kept, and slots of time that are over; `left`: what may be read and removed by all
+    /// transactions after one commit. The log is scanned now and then only, since that is a request of its own.
+    pub(super) async fn trimming(&self, shares: &mut Shares, left: &mut Trim) -> Result<Part, Error> {
         let keys = &self.location.keys;
         let mut part = Part::default();
         for at in shares.take_past_slots() {
@@ -121,8 +118,11 @@ impl Etcd {
         }
         let most = self.location.limits.operations;
         let too_old = shares.too_old_below();
-        if too_old > 0 {
-            let room = most.saturating_sub(part.operations()).min(left.entries());
+        let room = most.saturating_sub(part.operations());
+        let room = room.min(left.old.entries()).min(left.readable());
+        // The storage still has what this transaction removes: read once more, it would be removed and counted twice.
+        let mut unread_from = 0;
+        if too_old > 0 && room > 0 {
             let (from, end) = (keys.decision(Commit::NONE), keys.decision(Commit::new(too_old)));
             let mut page = self.pages().old.up_to(room);
             let entries = pages::first(&self.location, &from, &end, 0, &mut page)
@@ -131,40 +131,41 @@ impl Etcd {
             page.adapt(&entries);
             self.pages().old = page;
             for entry in entries {
-                left.count(size(entry.value()));
+                left.read(size(entry.value()));
+                left.old.count(size(entry.value()));
+                let commit = number(keys, &entry)?;
+                unread_from = commit.next().number();
                 remove(
                     &mut part,
                     shares,
-                    (site(entry.value()), number(keys, &entry)?, size(entry.value())),
+                    (site(entry.value()), commit, size(entry.value())),
                 );
             }
         }
-        let (mut scanned, mut bytes) = (0, 0);
         while part.operations() < most
             && part.removed.len() < REMOVED
-            && left.entries() > 0
+            && left.full.entries() > 0
             && let Some(full) = shares.full().map(str::to_owned)
         {
             if let Some((commit, size)) = shares.oldest(&full) {
-                left.count(size);
+                left.full.count(size);
                 remove(&mut part, shares, (full, Commit::new(commit), size));
                 continue;
             }
-            let goes_on = scanned < SCANNED_ENTRIES && bytes < SCANNED_BYTES;
-            let Some(from) = shares.scan_from().filter(|_| goes_on) else {
+            let Some(from) = shares.scan_from().filter(|_| left.readable() > 0) else {
                 break;
             };
-            let (from, end) = (keys.decision(Commit::new(from)), keys.decision(Commit::MAX));
-            let mut page = self.pages().scanned;
+            let from = Commit::new(from.max(unread_from));
+            let (from, end) = (keys.decision(from), keys.decision(Commit::MAX));
+            let mut page = self.pages().scanned.up_to(left.readable());
             let entries = pages::first(&self.location, &from, &end, 0, &mut page)
                 .await?
                 .take_kvs();
             let scanned_all = entries.len() < page.keys();
             page.adapt(&entries);
             self.pages().scanned = page;
-            scanned += entries.len();
             for entry in &entries {
-                bytes += size(entry.value());
+                left.read(size(entry.value()));
                 shares.scan(number(keys, entry)?.number(), entry.value());
             }
             if scanned_all {

@@ -44,7 +44,7 @@ use self::{
 };
 use super::{
     Change, Commit, Contents, Error, Ledger, Page, Query, Retention, Storage,
-    retention::{Removal, Shares, Uptime},
+    retention::{Shares, Trim, Uptime},
 };
 
 /// Transactions that one batch removes entries of the log with at most. One is enough unless a site's log has small entries of one
@@ -284,12 +284,11 @@ impl Etcd {
             stored += part.changes;
             added += part.added.iter().map(|(_, _, size)| size).sum::<u64>();
         }
-        self.trim(Removal::beside(batch.len(), added))
-            .await
-            .map_err(|error| match error {
-                Error::Refused { stored: _, cause } => Error::storage("remove entries of the log")(cause),
-                error => error,
-            })
+        let left = Trim::beside(batch.len(), added, &self.log());
+        self.trim(left).await.map_err(|error| match error {
+            Error::Refused { stored: _, cause } => Error::storage("remove entries of the log")(cause),
+            error => error,
+        })
     }
 
     /// Writes a part on top of all before.
@@ -314,7 +313,7 @@ impl Etcd {
     }
 
     /// Removes what is not to be kept of the log, when a check is due: so much with as many transactions as it takes.
-    async fn trim(&self, mut left: Removal) -> Result<(), Error> {
+    async fn trim(&self, mut left: Trim) -> Result<(), Error> {
         let written = self.written();
         let full = self.log().full().is_some();
         if written.added < STEP && !full {
@@ -332,7 +331,7 @@ impl Etcd {
             if part.operations() == 0 {
                 break;
             }
-            let goes_on = !part.removed.is_empty() && left.entries() > 0;
+            let goes_on = !part.removed.is_empty() && left.goes_on();
             self.append(&Part {
                 last: written.last,
                 epoch: written.epoch,

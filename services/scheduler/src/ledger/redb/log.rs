@@ -7,8 +7,11 @@ use redb::{ReadableTable as _, Table, TableDefinition, WriteTransaction};
 use super::tables::META;
 use crate::ledger::{
     Change, Error, codec,
-    retention::{Removal, SCAN, Shares, site, size},
+    retention::{Shares, Trim, site, size},
 };
+
+/// Entries that are read at once, before it is checked whether they are enough.
+const STRETCH: usize = 512;
 
 /// Site → bytes of its entries in the log.
 const LOG_BYTES: TableDefinition<'static, &str, u64> = TableDefinition::new("log bytes by site");
@@ -96,7 +99,7 @@ pub(super) fn append(
             .insert(change.commit().number(), &*value)
             .map_err(Error::storage("write a decision"))?;
     }
-    trim(decisions, Removal::beside(batch.len(), added), shares)?;
+    trim(decisions, Trim::beside(batch.len(), added, shares), shares)?;
     let mut by_site = transaction.open_table(LOG_BYTES).map_err(failed)?;
     for (site, bytes) in shares.bytes() {
         if before.get(site) != Some(bytes) {
@@ -119,15 +122,15 @@ pub(super) fn append(
     Ok(())
 }
 
-fn trim(decisions: &mut Decisions<'_>, mut left: Removal, shares: &mut Shares) -> Result<(), Error> {
+fn trim(decisions: &mut Decisions<'_>, mut left: Trim, shares: &mut Shares) -> Result<(), Error> {
     let too_old = shares.too_old_below();
-    while left.entries() > 0 {
+    while left.old.entries() > 0 && left.readable() > 0 {
         let oldest = decisions
             .first()
             .map_err(Error::storage("read the oldest decision"))?;
         let Some((commit, site, size)) = oldest
+            .filter(|(commit, _)| commit.value() < too_old)
             .map(|(commit, value)| (commit.value(), site(value.value()), size(value.value())))
-            .filter(|(commit, _, _)| *commit < too_old)
         else {
             break;
         };
@@ -135,9 +138,10 @@ fn trim(decisions: &mut Decisions<'_>, mut left: Removal, shares: &mut Shares) -
             .remove(commit)
             .map_err(Error::storage("remove the oldest decision"))?;
         shares.removed(&site, commit, size);
-        left.count(size);
+        left.read(size);
+        left.old.count(size);
     }
-    while left.entries() > 0
+    while left.full.entries() > 0
         && let Some(full) = shares.full().map(str::to_owned)
     {
         if let Some((commit, size)) = shares.oldest(&full) {
@@ -145,27 +149,92 @@ fn trim(decisions: &mut Decisions<'_>, mut left: Removal, shares: &mut Shares) -
                 .remove(commit)
                 .map_err(Error::storage("remove a site's oldest decision"))?;
             shares.removed(&full, commit, size);
-            left.count(size);
-            continue;
-        }
-        let Some(from) = shares.scan_from() else { break };
-        let mut scanned = 0;
-        for entry in decisions
-            .range(from..)
-            .map_err(Error::storage("read decisions"))?
-            .take(SCAN)
-        {
-            let (commit, value) = entry.map_err(Error::storage("read a decision"))?;
-            shares.scan(commit.value(), value.value());
-            scanned += 1;
-        }
-        if scanned < SCAN {
-            shares.scanned_all();
-        }
-        if shares.oldest(&full).is_none() {
-            // Scanned enough for one commit.
+            left.full.count(size);
+        } else if !scan(decisions, &mut left, shares)? {
             break;
         }
     }
     Ok(())
+}
+
+/// Reads on in the log, from where it was read before. Returns whether there was something to read, and it may be read.
+fn scan(decisions: &Decisions<'_>, left: &mut Trim, shares: &mut Shares) -> Result<bool, Error> {
+    let Some(from) = shares.scan_from().filter(|_| left.readable() > 0) else {
+        return Ok(false);
+    };
+    let mut entries = decisions
+        .range(from..)
+        .map_err(Error::storage("read decisions"))?;
+    for _ in 0..STRETCH {
+        if left.readable() == 0 {
+            break;
+        }
+        let Some(entry) = entries.next() else {
+            shares.scanned_all();
+            break;
+        };
+        let (commit, value) = entry.map_err(Error::storage("read a decision"))?;
+        shares.scan(commit.value(), value.value());
+        left.read(size(value.value()));
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ledger::{Change, Commit, Decision, Ledger as _, Retention, redb::Redb};
+
+    /// Entries of the log. One of so many is of the site whose share is full.
+    const ENTRIES: u64 = 20_000;
+    const EACH: u64 = 1000;
+    /// Bytes of such an entry, and of the share.
+    const LARGE: usize = 100_000;
+    const SHARE: u64 = 1_000_000;
+
+    fn change(number: u64) -> Change {
+        let commit = Commit::new(number);
+        let (site, bytes) = if number % EACH == 1 {
+            ("full", LARGE)
+        } else {
+            ("other", 1)
+        };
+        let decision = Decision {
+            commit,
+            site: site.to_owned(),
+            action: "x".repeat(bytes),
+            ..Decision::default()
+        };
+        Change::Fence {
+            site: site.to_owned(),
+            fence: None,
+            decision: Box::new(decision),
+            commit,
+        }
+    }
+
+    #[test]
+    fn one_commit_reads_only_a_part_of_an_uneven_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.redb");
+        let ledger = Redb::open(&path).unwrap();
+        for first in 0..4 {
+            let batch: Vec<_> = (1..=ENTRIES / 4)
+                .map(|number| change(first * ENTRIES / 4 + number))
+                .collect();
+            ledger.commit(&batch).unwrap();
+        }
+        drop(ledger);
+        // When it is opened again, it does not know where the entries of a site are.
+        let ledger = Redb::open(&path).unwrap().retaining(Retention {
+            bytes: SHARE,
+            ..Retention::default()
+        });
+        let bytes = || ledger.shares.lock().unwrap().bytes()["full"];
+        for (step, is_full) in [(1, true), (2, false)] {
+            ledger.commit(&[change(ENTRIES + 1 + step)]).unwrap();
+            let upto = ledger.shares.lock().unwrap().scan_from().unwrap();
+            assert!(upto <= step * 8192 + 1, "step {step}: it is read up to {upto}");
+            assert_eq!(bytes() > SHARE, is_full, "step {step}: {} bytes", bytes());
+        }
+    }
 }
