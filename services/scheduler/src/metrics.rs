@@ -35,7 +35,7 @@ pub const DISCONNECTIONS: Definition = Definition {
     name: "sip_scheduler_disconnections_total",
     kind: Kind::Counter,
     labels: &["cause"],
-    help: "Connections that were ended because their caller exceeded a limit by far (rate, denials), or left too many answers unread (unread)",
+    help: "Connections that were ended because their caller exceeded a limit by far (rate, denials, identities), or left too many answers unread (unread)",
 };
 /// Time for which a change waits for a place in the ledger's queue.
 pub const QUEUE_WAIT: Definition = Definition {

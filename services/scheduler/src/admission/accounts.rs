@@ -18,7 +18,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::backlog::Backlog;
 use super::buffer::{Buffer, BufferLimits, Content, Excess};
-use super::group::{CallPermits, Group, SITE_FACTOR, Shared, limiter, most_site_calls};
+use super::group::{CallPermits, Group, Shared, limiter, most_site_calls};
 use super::limit::Limit;
 use super::limits::Limits;
 use super::lines::Lines;
@@ -55,8 +55,8 @@ pub(super) struct Account {
     shared: Arc<Shared>,
     denials: DefaultDirectRateLimiter,
     backlog: Backlog,
-    /// How often its refusals are logged.
-    pub(super) log: Quiet,
+    /// How often its refusals are logged, if it shares no lines with its site.
+    log: Quiet,
     /// How many audit lines are about it.
     pub(super) lines: Arc<Lines>,
 }
@@ -166,9 +166,9 @@ impl Accounts {
             return Ok(Arc::clone(account));
         }
         if accounts.len() >= self.limits.identities {
-            // A call in progress holds an `Arc` of its account, so this removes only idle accounts. One with withheld audit lines stays until
-            // its next notice: identities that come and go have no more notices than others.
-            accounts.retain(|_, account| Arc::strong_count(account) > 1 || account.lines.has_withheld());
+            // One with withheld audit lines stays until its next notice: identities that come and go have no more notices than others.
+            let now = Instant::now();
+            accounts.retain(|_, account| !account.is_idle(now) || account.lines.has_withheld());
         }
         if accounts.len() >= self.limits.identities {
             let why = format!(
@@ -187,6 +187,7 @@ impl Accounts {
         let account = Account::new(identity.clone(), limits.clone(), Arc::clone(shared));
         let account = Arc::new(account);
         accounts.insert(identity.clone(), Arc::clone(&account));
+        shared.count(accounts.len());
         Ok(account)
     }
 
@@ -243,13 +244,25 @@ impl Account {
         limited(&self.identity, limit, why, again)
     }
 
-    /// Counts one more call that is refused at once. Returns how long the caller's connection is not read, and whether to disconnect it. Refused
-    /// calls of other identities of the site never disconnect it, and lengthen its wait at most [`SITE_FACTOR`] times.
+    /// Whether nothing is forgotten with it: no call is under way, since that holds an `Arc` of its account, and the time of its refused calls has
+    /// passed. Otherwise names without number would have the refused calls of a new identity each.
+    fn is_idle(self: &Arc<Self>, now: Instant) -> bool {
+        Arc::strong_count(self) == 1 && !self.backlog.is_pending(now)
+    }
+
+    /// Limits lines of the log about its refused calls. All identities of a site have together as many as one.
+    pub(super) fn log(&self) -> &Quiet {
+        if self.shared.shares_log() {
+            &self.shared.log
+        } else {
+            &self.log
+        }
+    }
+
+    /// Counts one more call that is refused at once. Returns how long the caller's connection is not read, and whether to disconnect it. Neither
+    /// depends on the refused calls of others of its site, only on how many others there are.
     pub(super) fn refused(&self, now: Instant) -> (Duration, bool) {
-        let own = self.backlog.add(now);
-        let shared = self.shared.backlog.as_ref().map(|backlog| backlog.add(now));
-        let wait = own.max(shared.unwrap_or_default().min(own * SITE_FACTOR));
-        (wait, self.backlog.exceeds_limit(own))
+        self.backlog.add(now, self.shared.identities_of_a_share())
     }
 
     /// Counts one more audited denial.

@@ -129,8 +129,9 @@ fn slow(error: &Error, (peer, account, crowd): Caller<'_>, metrics: &CallMetrics
     let now = Instant::now();
     let (wait, exceeds_limit) = match (account, crowd) {
         (Some(account), _) => account.refused(now),
-        // Callers without an account share one backlog, so no single one of them can be blamed and disconnected.
-        (None, Some(shared)) => (shared.crowd.backlog.add(now), false),
+        // Callers without an account share one backlog. Which of them is to blame is not known, but none of them is served: if they are far ahead,
+        // whoever calls is disconnected.
+        (None, Some(shared)) => shared.crowd.backlog.add(now, 1),
         (None, None) => return,
     };
     if exceeds_limit {
@@ -187,7 +188,7 @@ impl<'a> Refused<'a> {
         self.metrics.denied(UNKNOWN);
         account.lines.withhold_denied();
         slow(&error, (self.peer, Some(account), None), self.metrics);
-        shed(UNKNOWN, &error, &account.log, self.metrics);
+        shed(UNKNOWN, &error, account.log(), self.metrics);
         self.answer(Status::from(error), Some(account), None)
     }
 
@@ -272,7 +273,7 @@ impl Record {
 
     /// Answers the call with this error. `guard`: what the call holds, if it was admitted.
     pub(super) fn refused(mut self, error: Error, guard: Option<Guard>) -> Response {
-        let own = self.account.as_ref().map(|account| &account.log);
+        let own = self.account.as_ref().map(|account| account.log());
         let log = own.or(self.crowd.as_ref().map(|crowd| &crowd.log));
         if let Some(log) = log {
             shed(self.call.name(), &error, log, &self.metrics);
@@ -440,5 +441,41 @@ fn name(code: Code) -> &'static str {
         Code::Unavailable => "UNAVAILABLE",
         Code::DataLoss => "DATA_LOSS",
         Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use runtime::{identity::Caller, tls::PeerIdentity};
+
+    use super::*;
+    use crate::admission::{group::Group, limits::Limits};
+
+    #[test]
+    fn a_flood_of_names_without_an_account_is_disconnected() {
+        let name = |number: usize| Caller::Agent {
+            site: "a".parse().unwrap(),
+            name: format!("n{number}").parse().unwrap(),
+        };
+        let peers: Vec<_> = (0..10)
+            .map(|number| PeerIdentity::Verified(Arc::new(name(number))))
+            .map(|identity| Peer::new(([127, 0, 0, 1], 1).into(), identity))
+            .collect();
+        let crowd = Arc::new(Shared::new(&Group::new(peers[0].identity()), &Limits::default()));
+        let error = Error::Limited {
+            identity: String::new(),
+            limit: Limit::Identities,
+            why: String::new(),
+            again: Duration::ZERO,
+        };
+        let metrics = CallMetrics::default();
+        slow(&error, (Some(&peers[0]), None, Some(&crowd)), &metrics);
+        for peer in peers.iter().skip(1).cycle().take(10_000) {
+            slow(&error, (Some(peer), None, Some(&crowd)), &metrics);
+        }
+        assert!(peers.iter().skip(1).all(|peer| !peer.disconnect()), "they flood");
+        assert!(peers[0].disconnect(), "one call is no flood");
     }
 }

@@ -1,6 +1,7 @@
 //! The cost of refused calls. Each refused call takes as long as a served one: for that time the scheduler does not read from the connection of its
 //! caller. A caller whose refused calls are far ahead of its rate is disconnected. A caller within its limits is neither delayed nor disconnected,
-//! whatever other callers of its site do.
+//! whatever other callers of its site do. All identities of a site share one rate of refused calls, whatever their number: the more of them there
+//! are, the longer each refused call takes.
 
 use std::{
     num::NonZeroU32,
@@ -15,11 +16,10 @@ const LIMIT: Duration = Duration::from_secs(4);
 /// Refused calls before a caller is disconnected, at any rate: at a low rate, a short burst exceeds [`LIMIT`].
 const BURST: u32 = 1024;
 
-/// Time that the refused calls of an identity, or of a site, would have taken as served calls, and that has not passed yet.
+/// Time that the refused calls of an identity would have taken as served calls, and that has not passed yet.
 #[derive(Debug)]
 pub(super) struct Backlog {
     each: Duration,
-    limit: Duration,
     until: Mutex<Option<Instant>>,
 }
 
@@ -29,24 +29,27 @@ impl Backlog {
         let each = rate.map_or(Duration::ZERO, |rate| Duration::from_secs(1) / rate.get());
         Self {
             each,
-            limit: LIMIT.max(each * BURST),
             until: Mutex::default(),
         }
     }
 
-    /// Adds one refused call. Returns how long its caller waits.
-    pub(super) fn add(&self, now: Instant) -> Duration {
+    /// Adds one refused call of one of so many identities that share the rate. Returns how long its caller waits, and whether it is disconnected.
+    pub(super) fn add(&self, now: Instant, identities: u32) -> (Duration, bool) {
+        let each = self.each * identities;
+        let limit = LIMIT.max(each * BURST);
         let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = until.map_or(now, |until| until.max(now)) + self.each;
+        let next = until.map_or(now, |until| until.max(now)) + each;
         // The cap lets a caller that was disconnected start again after a bounded time.
-        let next = next.min(now + self.limit + LIMIT);
+        let next = next.min(now + limit + LIMIT);
         *until = Some(next);
-        next - now
+        let wait = next - now;
+        (wait, wait > limit)
     }
 
-    /// Whether a caller that waits so long is disconnected.
-    pub(super) fn exceeds_limit(&self, wait: Duration) -> bool {
-        wait > self.limit
+    /// Whether its time has not passed yet.
+    pub(super) fn is_pending(&self, now: Instant) -> bool {
+        let until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| until > now)
     }
 }
 
@@ -59,20 +62,20 @@ mod tests {
         let backlog = Backlog::new(NonZeroU32::new(1000));
         let now = Instant::now();
         let each = Duration::from_millis(1);
-        assert_eq!(backlog.add(now), each);
-        assert_eq!(backlog.add(now), each * 2);
+        assert_eq!(backlog.add(now, 1), (each, false));
+        assert_eq!(backlog.add(now, 1), (each * 2, false));
         let later = now + each * 5;
-        assert_eq!(backlog.add(later), each);
-        let waits: Vec<_> = (0..10_000).map(|_| backlog.add(later)).collect();
-        assert_eq!(
-            waits.iter().filter(|wait| !backlog.exceeds_limit(**wait)).count(),
-            3999
-        );
-        assert_eq!(waits.last(), Some(&(2 * LIMIT)));
-        assert_eq!(Backlog::new(None).add(now), Duration::ZERO);
-        // All streams of a connection are no flood, however few calls a second are allowed.
-        let slow = Backlog::new(NonZeroU32::new(1));
-        assert!((0..BURST).all(|_| !slow.exceeds_limit(slow.add(now))));
-        assert!(slow.exceeds_limit(slow.add(now)));
+        assert!(backlog.is_pending(now) && !backlog.is_pending(later));
+        assert_eq!(backlog.add(later, 1), (each, false));
+        let waits: Vec<_> = (0..10_000).map(|_| backlog.add(later, 1)).collect();
+        assert_eq!(waits.iter().filter(|(_, exceeds)| !exceeds).count(), 3999);
+        assert_eq!(waits.last(), Some(&(2 * LIMIT, true)));
+        assert_eq!(Backlog::new(None).add(now, 16), (Duration::ZERO, false));
+        // All streams of a connection are no flood, however few calls a second are allowed, or however many share them.
+        for (rate, identities) in [(1, 1), (1000, 16)] {
+            let slow = Backlog::new(NonZeroU32::new(rate));
+            assert!((0..BURST).all(|_| !slow.add(now, identities).1));
+            assert!(slow.add(now, identities).1);
+        }
     }
 }

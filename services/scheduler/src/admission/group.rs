@@ -1,6 +1,12 @@
 //! Groups of identities that share limits, and what the identities of one group take together.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use runtime::{
@@ -52,11 +58,11 @@ pub(super) struct Shared {
     pub(super) rate: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
     pub(super) denials: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
     pub(super) permits: Option<CallPermits>,
-    /// The backlog of the refused calls of all identities.
-    pub(super) backlog: Option<Backlog>,
+    /// How many identities have an account, and share one rate of refused calls; `None`: each has a rate of its own.
+    identities: Option<AtomicU32>,
     /// What identities without an account take together.
     pub(super) crowd: Crowd,
-    /// How often it is logged that there are too many identities.
+    /// How often it is logged that there are too many identities; of a site, that any call is refused.
     pub(super) log: Quiet,
 }
 
@@ -122,7 +128,7 @@ impl Shared {
                 rate: None,
                 denials: None,
                 permits: None,
-                backlog: None,
+                identities: None,
                 crowd: Crowd::new(limits),
                 log: Quiet::default(),
             };
@@ -133,12 +139,32 @@ impl Shared {
         Self {
             denials: Some((denials, limiter(denials))),
             permits: Some(CallPermits::new(|kind| most_site_calls(limits, kind))),
-            backlog: Some(Backlog::new(rate)),
+            identities: Some(AtomicU32::new(0)),
             crowd: Crowd::new(limits),
             log: Quiet::default(),
             buffer: Buffer::new(BufferLimits::of_site(limits.buffer)),
             rate: rate.map(|rate| (rate, limiter(rate))),
         }
+    }
+
+    /// So many identities have an account now.
+    pub(super) fn count(&self, accounts: usize) {
+        if let Some(identities) = &self.identities {
+            let accounts = u32::try_from(accounts).unwrap_or(u32::MAX);
+            identities.store(accounts, Ordering::Relaxed);
+        }
+    }
+
+    /// How many identities have together the rate of refused calls that one has for itself elsewhere: then all have [`SITE_FACTOR`] times as much.
+    pub(super) fn identities_of_a_share(&self) -> u32 {
+        let identities = self.identities.as_ref();
+        let identities = identities.map_or(1, |identities| identities.load(Ordering::Relaxed));
+        identities.div_ceil(SITE_FACTOR).max(1)
+    }
+
+    /// Whether its identities share the lines of the log about refused calls.
+    pub(super) fn shares_log(&self) -> bool {
+        self.identities.is_some()
     }
 }
 

@@ -213,6 +213,61 @@ fn refusals_of_others_neither_slow_nor_disconnect() {
 }
 
 #[test]
+fn names_of_one_site_share_one_rate_of_refusals() {
+    const TIME: Duration = Duration::from_secs(10);
+    let accounts = Accounts::new(Limits::default());
+    let names = (0..64).map(|number| agent("a", &format!("n{number}")));
+    let all: Vec<_> = names.map(|name| accounts.account(&name).unwrap()).collect();
+    let begun = Instant::now();
+    let mut refused = 0;
+    for account in &all {
+        // Each calls again as soon as its connection is read again.
+        let mut now = begun;
+        while now < begun + TIME {
+            let (wait, exceeds_limit) = account.refused(now);
+            assert!(!exceeds_limit);
+            now += wait;
+            refused += 1;
+        }
+    }
+    // Four times a thousand a second, and the last of each.
+    assert!(refused <= 40_064, "{refused}");
+    assert_eq!(all[0].shared.identities_of_a_share(), 16);
+    let other = accounts.account(&agent("b", "cluster")).unwrap();
+    assert_eq!(other.refused(begun).0, Duration::from_millis(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_without_number_are_no_new_identities() {
+    let accounts = Accounts::new(Limits::default());
+    let called = |number: usize| {
+        let account = accounts.account(&agent("a", &format!("n{number}")));
+        account.map(|account| account.refused(Instant::now())).is_ok()
+    };
+    // Each has one refused call, which takes its time.
+    assert_eq!((0..1000).filter(|number| called(*number)).count(), 64);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(called(1000));
+}
+
+#[test]
+fn names_of_one_site_share_lines_of_the_log() {
+    let accounts = Accounts::new(Limits::default());
+    let lines = |site: &str| {
+        let calls = (0..64).flat_map(|number| [number; 100]);
+        let logged = calls.filter(|number| {
+            let account = accounts.account(&agent(site, &format!("n{number}"))).unwrap();
+            account.log().line().is_some()
+        });
+        logged.count()
+    };
+    for site in ["a", "b"] {
+        let lines = lines(site);
+        assert!((32..40).contains(&lines), "{site}: {lines}");
+    }
+}
+
+#[test]
 fn few_unread_heads_end_no_connection_for_those_of_others() {
     const BYTES: usize = 1500;
     let limits = Limits::default();
