@@ -191,6 +191,8 @@ mod tests {
     use std::net::SocketAddr;
     use std::sync::{Arc, Mutex};
 
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
     use tokio::sync::watch;
     use tokio_stream::wrappers::WatchStream;
     use tonic::service::interceptor::InterceptedService;
@@ -208,6 +210,7 @@ mod tests {
 
     /// A served port, and from which connection it was asked last.
     struct Served {
+        address: SocketAddr,
         health: HealthClient<Channel>,
         reporter: HealthReporter,
         stays: watch::Sender<Stay>,
@@ -230,7 +233,8 @@ mod tests {
             let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
             let bound = Listener::bind(loopback, &args, &realm(), &TlsMetrics::default()).await;
             let (listener, _) = bound.unwrap();
-            let endpoint = format!("http://{}", listener.address()).parse().unwrap();
+            let address = listener.address();
+            let endpoint = format!("http://{address}").parse().unwrap();
             let (reporter, health) = tonic_health::server::health_reporter();
             let peer = Arc::<Mutex<Option<Peer>>>::default();
             let seen = Arc::clone(&peer);
@@ -244,6 +248,7 @@ mod tests {
             let routes = Routes::new(health);
             running.spawn(serve(listener, routes, WatchStream::new(said), stop.clone()));
             Self {
+                address,
                 health: HealthClient::new(channel(&endpoint, None).unwrap()),
                 reporter,
                 stays,
@@ -314,5 +319,49 @@ mod tests {
         served.stop.cancel();
         let ended = tokio::time::timeout(PATIENCE, served.running.join_next()).await;
         ended.unwrap().unwrap().unwrap().unwrap();
+    }
+
+    /// Connects, makes no call, and answers pings or does not. Returns after how long the server has closed the connection.
+    async fn idle(address: SocketAddr, answers_pings: bool) -> Duration {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let begun = Instant::now();
+        // The preface of HTTP/2, and settings of which none is other than usual.
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        stream.write_all(preface).await.unwrap();
+        let mut head = [0; 9];
+        while stream.read_exact(&mut head).await.is_ok() {
+            let [a, b, c, kind, flags, ..] = head;
+            let length = u32::from_be_bytes([0, a, b, c]);
+            let mut content = vec![0; usize::try_from(length).unwrap()];
+            if stream.read_exact(&mut content).await.is_err() {
+                break;
+            }
+            let is_ping = kind == 6 && flags & 1 == 0;
+            if answers_pings && is_ping {
+                let pong = [&[0, 0, 8, 6, 1, 0, 0, 0, 0][..], &content].concat();
+                stream.write_all(&pong).await.unwrap();
+            }
+        }
+        begun.elapsed()
+    }
+
+    // The clock goes on by itself while nothing is to be read or written, so these tests take no time.
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_answers_no_ping_is_disconnected() {
+        let served = Served::start().await;
+        let closed = tokio::time::timeout(LONG, idle(served.address, false)).await;
+        let after = closed.unwrap();
+        assert!(
+            (HTTP2_KEEPALIVE..=3 * HTTP2_KEEPALIVE).contains(&after),
+            "{after:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_that_answers_pings_stays_connected() {
+        let served = Served::start().await;
+        let kept = tokio::time::timeout(20 * HTTP2_KEEPALIVE, idle(served.address, true)).await;
+        assert!(kept.is_err(), "closed after {kept:?}");
     }
 }

@@ -116,6 +116,10 @@ impl Admission {
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return record.refused(Error::TooLate { maybe: false }, Some(guard));
         }
+        match guard.request_head(request.headers()) {
+            Ok(head) => request.extensions_mut().insert(head),
+            Err(error) => return record.refused(error, Some(guard)),
+        };
         request.extensions_mut().insert(record.trail());
         let endless = descriptor.streams == Streams::Both;
         let metrics = self.0.metrics.clone();

@@ -1,5 +1,6 @@
-//! Answers that the transport has not written yet. Whatever there is of an answer counts, and holds the permit of its call, until it is
-//! written or dropped: by the lifetime of its bytes. A peer that does not read leaves it in the transport after the call has ended.
+//! What the transport keeps for calls: heads of requests, and answers that it has not written yet. Whatever there is of an answer counts, and
+//! holds the permit of its call, until it is written or dropped: by the lifetime of its bytes. A peer that does not read leaves it in the transport
+//! after the call has ended.
 
 use std::sync::Arc;
 
@@ -8,6 +9,9 @@ use prost::bytes::Bytes;
 
 use super::accounts::{Account, CallPermit, Charge, Head};
 use crate::{call::CallKind, error::Error};
+
+/// What the head of a request usually takes at most. Few of these are under way, one for each call that its caller may have, so they do not count.
+const USUAL_HEAD: usize = 4096;
 
 /// Where an answer carries the id by which the audit log names the call.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -39,6 +43,22 @@ impl Guard {
         &self.0.request
     }
 
+    /// The head of its request: what it takes beyond a usual one counts until this is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Limited`] when its caller has too much under way.
+    pub(super) fn request_head(&self, headers: &HeaderMap) -> Result<RequestHead, Error> {
+        let Held { kind, account, .. } = &*self.0;
+        let charge = account.charge(*kind);
+        let beyond = bytes(headers).saturating_sub(USUAL_HEAD);
+        if beyond > 0 {
+            charge.add(beyond)?;
+        }
+        Ok(RequestHead {
+            _charge: Arc::new(charge),
+        })
+    }
+
     /// A part of its answer, which counts until it is written.
     ///
     /// # Errors
@@ -53,6 +73,12 @@ impl Guard {
             _guard: self.clone(),
         }))
     }
+}
+
+/// The head of a request; in the request's extensions, which end with its headers. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct RequestHead {
+    _charge: Arc<Charge>,
 }
 
 /// A part of an answer.

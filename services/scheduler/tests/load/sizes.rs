@@ -1,14 +1,26 @@
 //! Messages that are too large, or have too much in them: the answer says what to do, and nothing is decoded.
 
+use std::time::Duration;
+
+use axum::body::Body as Stream;
+use futures::future::select_all;
+use prost::bytes::Bytes;
 use proto::{
     inventory::v1::{
-        Host, HostChanges, HostRef, LabelSelector, ListHostsRequest, ReportHostsRequest, Role,
-        report_hosts_request::Message,
+        GetHostRequest, Host, HostChanges, HostRef, LabelSelector, ListHostsRequest, ReportHostsRequest,
+        Role, report_hosts_request::Message,
     },
     placement::v1::{ConfirmHostsRequest, PlanClusterRequest, ReleaseConfirmation},
 };
-use tonic::{Code, Status};
+use scheduler::{
+    admission::{CallMetrics, Limits},
+    call::Call,
+    server,
+};
+use tokio::time::{sleep, timeout};
+use tonic::{Code, Status, body::Body};
 use tonic_types::StatusExt as _;
+use tower::ServiceExt as _;
 
 use crate::fixtures::{SITE, Stage, apply, hello, host};
 
@@ -138,4 +150,44 @@ async fn all_hosts_of_the_largest_cluster_are_released_at_once() {
         .await
         .unwrap_err();
     is_too_large(&refused, "1280 KiB");
+}
+
+/// A call whose message does not come, with a header of so many bytes. Returns how it ends.
+async fn unfinished(stage: &Stage, bytes: usize) -> Status {
+    let nothing = Stream::from_stream(tokio_stream::pending::<Result<Bytes, Status>>());
+    let request = http::Request::post(Call::GetHost.descriptor().path)
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("x-large", "x".repeat(bytes))
+        .body(Body::new(nothing))
+        .unwrap();
+    let answer = stage.channel.clone().oneshot(request).await.unwrap();
+    Status::from_header_map(answer.headers()).unwrap()
+}
+
+#[tokio::test]
+async fn large_heads_under_way_refuse_only_calls_of_their_kind() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let limits = Limits::of_each_kind(1000).buffer(512 << 10);
+    let calls = CallMetrics::default();
+    let stage = Stage::with(|terms| server::guarded_routes(&terms, limits, calls).unwrap().1).await;
+    let calls = (0..60).map(|_| Box::pin(unfinished(&stage, 14 << 10)));
+    let (refused, _, under_way) = timeout(PATIENCE, select_all(calls)).await.unwrap();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    let info = refused.get_details_error_info().unwrap();
+    assert_eq!(info.metadata["limit"], "buffer", "{refused}");
+    stage.placements().apply_cluster(apply("one", 0)).await.unwrap();
+
+    drop(under_way);
+    let request = GetHostRequest {
+        site: SITE.to_owned(),
+        namespace: "metal".to_owned(),
+        name: "h1".to_owned(),
+    };
+    let answered = async {
+        while stage.inventory().get_host(request.clone()).await.is_err() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, answered).await.unwrap();
 }

@@ -1,11 +1,16 @@
 //! Authorities of sites: what they cannot certify, and files of them that are not usable.
 
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+
 use super::handshakes::raw_client;
 use super::{Served, call, dial};
 use crate::error_chain::chain;
 use crate::fixtures::{Authority, Disk, Issued, Log, Subject, name, realm};
 use crate::identity::Caller;
+use crate::metrics::Metrics;
 use crate::telemetry::AUDIT;
+use crate::tls::{ServerTls, TlsMetrics};
 
 const FAULTS: &str = "sip_tls_site_authorities_unusable";
 const RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="ok"}"#;
@@ -169,6 +174,36 @@ async fn a_long_chain_is_refused_before_it_is_verified() {
         .unwrap();
     let why = entered(&served, &region, &with_chain(&ada, &others)).await;
     why.unwrap_err();
+}
+
+#[test]
+fn a_chain_of_32_kib_is_the_longest_that_is_verified() {
+    const QUARTER: usize = 8 << 10;
+    let region = Authority::new();
+    let server = server(&region);
+    // With the authority of a site, of an operator's chain only the first certificate is read.
+    server.trust_site("s1", &Authority::new());
+    let metrics = TlsMetrics::registered(&Metrics::default());
+    let loaded = ServerTls::load(&server.server_args(), &realm(), &metrics).unwrap();
+    let (tls, _reloader) = loaded.unwrap();
+    let ada = region.issue(&Subject::of_caller(&Caller::Operator { name: name("ada") }));
+    let ada = CertificateDer::from_pem_slice(ada.certificate.as_bytes()).unwrap();
+    let verified = |bytes: &[usize]| {
+        let others = bytes.iter().map(|bytes| CertificateDer::from(vec![0_u8; *bytes]));
+        let chain: Vec<_> = [ada.clone()].into_iter().chain(others).collect();
+        tls.verify(&chain).map_err(|error| format!("{error:?}"))
+    };
+    for chain in [&[4 * QUARTER][..], &[QUARTER; 4], &[4 * QUARTER - 3, 1, 1, 1]] {
+        verified(chain).unwrap();
+    }
+    for chain in [
+        &[4 * QUARTER + 1][..],
+        &[QUARTER, QUARTER, QUARTER, QUARTER + 1],
+        &[1; 5],
+    ] {
+        let refused = verified(chain).unwrap_err();
+        assert!(refused.contains("LongChain"), "{chain:?}: {refused}");
+    }
 }
 
 #[tokio::test]

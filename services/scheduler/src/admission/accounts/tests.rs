@@ -1,7 +1,9 @@
 use std::num::NonZeroU32;
 
+use http::{HeaderMap, HeaderName, HeaderValue};
 use runtime::identity::Caller;
 
+use super::super::unread::Guard;
 use super::*;
 
 fn agent(site: &str, name: &str) -> PeerIdentity {
@@ -294,6 +296,34 @@ fn few_unread_heads_end_no_connection_for_those_of_others() {
     assert!(heads.len() == 4 && heads.iter().all(|(_, disconnects)| !disconnects));
     let more = Head::new(Some(&first), None, BYTES);
     assert!(more.is_some_and(|(_, disconnects)| disconnects));
+}
+
+#[test]
+fn large_heads_of_requests_count_and_few_usual_ones_do_not() {
+    let account = Accounts::new(Limits::default())
+        .account(&agent("a", "cluster"))
+        .unwrap();
+    let guard = || Guard::new(account.enter(CallKind::Reads).unwrap(), CallKind::Reads, &account);
+    let headers = |count: usize| -> HeaderMap {
+        let names = (0..count).map(|number| HeaderName::try_from(format!("x-{number}")).unwrap());
+        names
+            .map(|name| (name, HeaderValue::from_static("value")))
+            .collect()
+    };
+    let (usual, large) = (headers(10), headers(400));
+    let heads: Vec<_> = (0..200).map(|_| guard().request_head(&usual).unwrap()).collect();
+    assert!(account.buffer.is_empty());
+    drop(heads);
+    // About 50 KiB each, of 20 MiB.
+    let tried = (0..1000).map(|_| guard().request_head(&large));
+    let heads: Vec<_> = tried.map_while(Result::ok).collect();
+    assert!((300..500).contains(&heads.len()), "{}", heads.len());
+    let error = guard().request_head(&large).unwrap_err();
+    assert_eq!(limit(&error), Limit::Buffer);
+    let _ = guard().request_head(&usual).unwrap();
+    account.charge(CallKind::Writes).add(1 << 20).unwrap();
+    drop(heads);
+    assert!(account.buffer.is_empty() && account.shared.buffer.is_empty());
 }
 
 #[test]
