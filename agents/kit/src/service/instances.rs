@@ -8,7 +8,6 @@ use super::{
     apply,
     context::Context,
     definition::{Scope, Service},
-    desired::name,
     error::{Error, Errors},
     network_attachments,
     objects::{Applied, Exposed, Objects},
@@ -76,14 +75,15 @@ pub(super) async fn prepare<S: Service>(
 fn without_errors<T>(results: Vec<Result<OrUnserved<T>, Error>>, errors: &mut Errors) -> Vec<OrUnserved<T>> {
     let results = results.into_iter();
     results
-        .map(|result| {
-            result.unwrap_or_else(|error| {
-                let problem = Problem::new(PROGRESSING, runtime::error_chain::chain(&error));
-                errors.push(error);
-                Err(Unserved::Failed(problem))
-            })
-        })
+        .map(|result| result.unwrap_or_else(|error| Err(failed(error, errors))))
         .collect()
+}
+
+/// Moves an error to `errors`: the instance is not served in this pass.
+pub(super) fn failed(error: Error, errors: &mut Errors) -> Unserved {
+    let problem = Problem::new(PROGRESSING, runtime::error_chain::chain(&error));
+    errors.push(error);
+    Unserved::Failed(problem)
 }
 
 /// Renders every prepared entry. Pure.
@@ -200,19 +200,6 @@ pub(super) async fn run<S: Service>(
         }
     });
     without_errors(join_all(running.collect::<Vec<_>>()).await, errors)
-}
-
-/// Names of the entries of which not everything is applied.
-pub(super) fn not_running<'a, S: Service>(
-    entries: &'a [S::Entry],
-    running: &'a [OrUnserved<RunningInstance>],
-) -> impl Iterator<Item = &'a str> {
-    let each = entries.iter().zip(running);
-    each.filter(|(_, running)| {
-        let applied = running.as_ref().map(|instance| &instance.objects);
-        !matches!(applied, Ok(apply::Running::Applied(_)))
-    })
-    .map(|(entry, _)| name::<S>(entry))
 }
 
 /// The outcome of every instance, by its Deployment, its pods, and their answers.

@@ -7,10 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use api::PortSet;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::ResourceExt as _;
 
-use super::kinds::{Child, Kind};
+use super::{
+    kinds::{Child, Kind},
+    port_cycles::leave_ports,
+};
 
 /// Rendered; nothing is on the API server yet.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +116,16 @@ impl Objects<Prepared> {
         self.configuration.clear();
         self.service_only = true;
         self
+    }
+
+    /// Whether nothing but the Service can be rendered yet.
+    pub(super) fn has_only_service(&self) -> bool {
+        self.service_only
+    }
+
+    /// Leaves these node ports to another Service for now.
+    pub(super) fn leave_node_ports(&mut self, taken: &PortSet) {
+        *self.service = leave_ports(&self.service, taken);
     }
 
     /// Equal for renderings of this process whose Service and configuration are equal; it is never stored.

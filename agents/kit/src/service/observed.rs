@@ -12,7 +12,10 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::{existing_ports, identity::Identity, kinds::Kind, last_applied::Written, made_for, site::Site};
+use super::{
+    endpoints, existing_ports, identity::Identity, kinds::Kind, last_applied::Written, made_for,
+    readiness::has_served, site::Site,
+};
 use crate::conditions::find;
 
 /// A cluster as it was observed.
@@ -22,8 +25,8 @@ pub struct Observed<'a> {
     identity: &'static Identity,
     services: Vec<Arc<Service>>,
     names: BTreeSet<String>,
-    /// The instances that have both a Service and a Deployment.
-    made: BTreeSet<String>,
+    /// Names of the Deployments whose pods have served.
+    served: BTreeSet<String>,
     /// The resource versions of the instances' `ConfigMap`s, by name.
     config_maps: BTreeMap<String, String>,
     /// What pods read, by instance, as this process has written it, where that is the newest that is known.
@@ -77,9 +80,14 @@ impl<'a> Observed<'a> {
             is_own(&***deployment, object, identity) || is_unowned(&***deployment, object, identity)
         });
         let mut names: BTreeSet<String> = services.iter().map(|service| service.name_any()).collect();
-        let deployments: BTreeSet<String> = deployments.map(|deployment| deployment.name_any()).collect();
-        let made = names.intersection(&deployments).cloned().collect();
-        names.extend(deployments);
+        let mut served = BTreeSet::new();
+        for deployment in deployments {
+            let name = deployment.name_any();
+            if has_served(deployment) {
+                served.insert(name.clone());
+            }
+            names.insert(name);
+        }
         // A watch may not have shown these yet.
         let applied = object.status.iter().flat_map(|status| &status.applied);
         let applied = applied.map(|applied| &applied.service);
@@ -89,7 +97,7 @@ impl<'a> Observed<'a> {
             identity,
             services,
             names,
-            made,
+            served,
             config_maps: BTreeMap::new(),
             written: BTreeMap::new(),
         }
@@ -135,10 +143,12 @@ impl<'a> Observed<'a> {
         &self.names
     }
 
-    /// Names of the instances that were made as a whole: with a Service and what runs behind it. Of one that was refused there can be less.
-    #[must_use]
-    pub(super) fn made(&self) -> &BTreeSet<String> {
-        &self.made
+    /// Names of the instances that serve, or have served: those with a Service, and a Deployment whose pods were available. Of an entry that is
+    /// refused there can be less.
+    pub(super) fn made(&self) -> BTreeSet<&str> {
+        let exposed: BTreeSet<&str> = self.services().filter_map(|service| service.metadata.name.as_deref()).collect();
+        let served = self.served.iter().map(String::as_str);
+        served.filter(|name| exposed.contains(name)).collect()
     }
 
     /// The instances of this agent with their node ports; empty where these are not known.
@@ -225,6 +235,15 @@ impl<'a> Observed<'a> {
             .filter(|endpoint| self.identity.owns(&endpoint.name))
             .cloned()
             .collect()
+    }
+
+    /// Those of an instance that has a Service: users still reach it there.
+    pub(super) fn endpoints_of_service(&self, instance: &str) -> Vec<Endpoint> {
+        let mut services = self.services();
+        let exists = services.any(|service| service.metadata.name.as_deref() == Some(instance));
+        let mut endpoints = self.endpoints();
+        endpoints.retain(|endpoint| exists && endpoints::instance(endpoint) == instance);
+        endpoints
     }
 
     pub(super) fn conditions(&self) -> &'a [Condition] {

@@ -101,10 +101,20 @@ impl Drain {
 pub(super) enum Outcome {
     /// Its Service and configuration are on the API server, and what runs it too unless there is a problem.
     Applied(Box<Instance>),
-    /// What the spec asks for is refused, and nothing of it was applied; or what it does not ask for cannot be deleted.
-    Refused(Problem),
+    /// What the spec asks for is refused, and nothing of it was applied; or what it does not ask for cannot be deleted. Users reach what there is
+    /// of it at these endpoints.
+    Refused(Problem, Vec<Endpoint>),
+    /// It stays until new entries of its kind serve.
+    Stays(Staying),
     /// A call failed. The status keeps what was reported of the instance before.
     Failed(Failed),
+}
+
+/// One instance that the spec does not name, and that still serves at these endpoints.
+#[derive(Clone, Debug)]
+pub(super) struct Staying {
+    pub(super) name: String,
+    pub(super) endpoints: Vec<Endpoint>,
 }
 
 /// One instance for which a call failed, with what was reported of it last.
@@ -142,7 +152,7 @@ impl Outcome {
     pub(super) fn is_rolling_out(&self) -> bool {
         match self {
             Self::Applied(instance) => instance.problem.as_ref().is_some_and(Problem::is_progress),
-            Self::Refused(_) | Self::Failed(_) => false,
+            Self::Refused(..) | Self::Failed(_) | Self::Stays(_) => false,
         }
     }
 
@@ -154,15 +164,15 @@ impl Outcome {
                 .problem
                 .as_ref()
                 .is_some_and(|problem| [REFUSED, NAME_CONFLICT].contains(&problem.reason)),
-            Self::Refused(_) => true,
-            Self::Failed(_) => false,
+            Self::Refused(..) => true,
+            Self::Failed(_) | Self::Stays(_) => false,
         }
     }
 
     /// An instance that is not served.
     pub(super) fn unserved(unserved: &Unserved, name: &str, observed: &Observed<'_>) -> Self {
         match unserved {
-            Unserved::Refused(problem) => Self::Refused(problem.clone()),
+            Unserved::Refused(problem) => Self::Refused(problem.clone(), observed.endpoints_of_service(name)),
             Unserved::Failed(problem) => {
                 let (mut applied, mut endpoints) = (observed.applied(), observed.endpoints());
                 applied.retain(|applied| applied.service == name);
@@ -180,7 +190,7 @@ impl Outcome {
     pub(super) fn is_failed(&self) -> bool {
         match self {
             Self::Failed(_) => true,
-            Self::Applied(_) | Self::Refused(_) => false,
+            Self::Applied(_) | Self::Refused(..) | Self::Stays(_) => false,
         }
     }
 
@@ -188,7 +198,7 @@ impl Outcome {
     pub(super) fn requeue(&self) -> Option<Duration> {
         match self {
             Self::Applied(instance) => instance.requeue,
-            Self::Refused(_) | Self::Failed(_) => None,
+            Self::Refused(..) | Self::Failed(_) | Self::Stays(_) => None,
         }
     }
 }
@@ -230,7 +240,7 @@ mod tests {
             let problem = || Problem::new(reason, "Deployment ns/lb was not made for a SIPCluster");
             assert_eq!(applied(Some(problem())).is_refused(), expected, "{reason}");
             // Of a Service.
-            assert!(Outcome::Refused(problem()).is_refused(), "{reason}");
+            assert!(Outcome::Refused(problem(), Vec::new()).is_refused(), "{reason}");
         }
     }
 }

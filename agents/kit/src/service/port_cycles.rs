@@ -95,6 +95,27 @@ fn awaited<'a>(entries: &'a BTreeMap<&str, Ports>, name: &'a str) -> impl Iterat
     })
 }
 
+/// The Service without these node ports, which another one still has.
+pub(super) fn leave_ports(service: &Service, taken: &PortSet) -> Service {
+    let is_taken = |port: i32| u16::try_from(port).is_ok_and(|port| taken.contains(port));
+    let mut left = service.clone();
+    match left.spec.as_mut() {
+        // The site's load balancer gives it an address whatever its node ports are.
+        Some(spec) if spec.type_.as_deref() == Some("LoadBalancer") => {
+            for port in spec.ports.iter_mut().flatten() {
+                port.node_port = port.node_port.filter(|port| !is_taken(*port));
+            }
+            spec.health_check_node_port = spec.health_check_node_port.filter(|port| !is_taken(*port));
+            left
+        }
+        _ => {
+            let ports = node_ports(service);
+            let kept: PortSet = ports.iter().filter(|port| !taken.contains(*port)).collect();
+            without_ports(service, &kept)
+        }
+    }
+}
+
 /// The Service with those of its node ports that it has already; without node ports where it has none of them.
 fn without_ports(service: &Service, held: &PortSet) -> Service {
     let mut kept = service.clone();
@@ -188,6 +209,28 @@ mod tests {
             ),
         ] {
             assert_eq!(in_cycles(&entries(&all)), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn ports_of_another_service_are_left_to_it() {
+        let service = |spec: Value| -> Service { serde_json::from_value(json!({"spec": spec})).unwrap() };
+        let taken = [2].into_iter().collect();
+        for (given, expected) in [
+            (
+                json!({"type": "NodePort", "ports": [{"port": 2, "nodePort": 2}, {"port": 3, "nodePort": 3}]}),
+                json!({"type": "NodePort", "ports": [{"port": 3, "nodePort": 3}]}),
+            ),
+            (
+                json!({"type": "NodePort", "ports": [{"port": 2, "nodePort": 2}]}),
+                json!({"type": "ClusterIP", "ports": [{"port": 2}]}),
+            ),
+            (
+                json!({"type": "LoadBalancer", "healthCheckNodePort": 2, "ports": [{"port": 2, "nodePort": 2}]}),
+                json!({"type": "LoadBalancer", "ports": [{"port": 2}]}),
+            ),
+        ] {
+            assert_eq!(leave_ports(&service(given), &taken), service(expected));
         }
     }
 

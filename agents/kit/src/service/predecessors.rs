@@ -1,25 +1,28 @@
-//! Predecessors: instances that the spec no longer names while it names others of their kind that are not made yet, as when an entry is renamed.
-//! A predecessor stays until its successor is made: an entry that is refused would leave nothing that serves. It goes earlier only where an
-//! entry that can be made wants one of its node ports.
+//! Predecessors: instances that serve and that the spec no longer names, while it names others of their kind that do not serve yet, as when an
+//! entry is renamed. They stay until the others serve: an entry that is refused would leave nothing. One of them goes earlier only where an
+//! entry that can be made wants a node port that it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{Cluster, PortSet};
-use k8s_openapi::api::core::v1;
+use api::PortSet;
 use kube::ResourceExt as _;
 
 use super::{
     context::Context,
     definition::Service,
-    desired::names,
+    desired::{name, names},
+    error::{Error, Errors},
     identity::Identity,
-    instances::OrUnserved,
+    instances::{OrUnserved, failed},
     node_port_conflicts::{conflict, node_ports},
+    objects::{Objects, Prepared},
     observed::Observed,
-    outcome::Rendered,
-    ownership,
+    outcome::{Outcome, Rendered, Staying},
+    ownership::{foreign, foreign_child},
+    problem::{NAME_CONFLICT, Problem, Unserved},
     pruning::Pruned,
     site::Site,
+    vacancy,
 };
 
 /// The predecessors of a cluster with their node ports. Which entry succeeds which of them is not known.
@@ -33,12 +36,10 @@ impl<'a> Predecessors<'a> {
         if S::APPLIES_WITHOUT_SCHEDULER || observed.is_deleting() {
             return Self::default();
         }
-        let among = among(
-            S::IDENTITY,
-            observed.names(),
-            observed.made(),
-            &names::<S>(entries),
-        );
+        let with_pods = |entry: &&S::Entry| S::common(entry).replicas() > 0;
+        let waited_for: Vec<&str> = entries.iter().filter(with_pods).map(name::<S>).collect();
+        let desired = (&*names::<S>(entries), &*waited_for);
+        let among = among(S::IDENTITY, &observed.made(), desired);
         let ports = |name: &str| {
             let mut services = observed.services();
             let service = services.find(|service| service.metadata.name.as_deref() == Some(name));
@@ -52,97 +53,121 @@ impl<'a> Predecessors<'a> {
         self.0.keys().copied()
     }
 
-    /// Deletes those that have a node port of an entry that is about to be made, or to get this port.
+    /// Deletes those that have a node port of an entry that is about to be made, or to get this port. An entry that cannot be made is not served
+    /// in this pass; one of which only the Service is rendered yet is exposed without the port.
     pub(super) async fn make_way<S: Service>(
         &mut self,
         context: &Context<S>,
         observed: &Observed<'_>,
-        rendered: &[OrUnserved<Rendered>],
+        rendered: &mut [OrUnserved<Rendered>],
     ) -> Pruned {
         let mut wanted = PortSet::default();
-        for rendered in rendered.iter().flatten() {
-            let service = rendered.objects.service();
-            let ports = node_ports(service);
-            let needs = self.0.values().any(|held| intersect(held, &ports));
-            if needs && is_possible(&context.site, observed, service).await {
-                ports.iter().for_each(|port| wanted.add(port));
+        let mut errors = Errors::new();
+        for entry in rendered {
+            let Ok(Rendered { objects, .. }) = entry else {
+                continue;
+            };
+            let ports = node_ports(objects.service());
+            let held = self.held_of(&ports);
+            if held.is_empty() {
+                continue;
+            }
+            if objects.has_only_service() {
+                objects.leave_node_ports(&held);
+                continue;
+            }
+            match obstacle(&context.site, observed, objects).await {
+                Ok(None) => held.iter().for_each(|port| wanted.add(port)),
+                Ok(Some(problem)) => *entry = Err(Unserved::Refused(problem)),
+                Err(error) => *entry = Err(failed(error, &mut errors)),
             }
         }
         let in_the_way = self.take_with(&wanted);
-        Pruned::delete(context, observed, in_the_way.into_iter()).await
+        let mut pruned = Pruned::delete(context, observed, in_the_way.into_iter()).await;
+        pruned.errors.extend(errors);
+        pruned
     }
 
-    /// Deletes the others, but as many of each kind as new entries are not served.
-    pub(super) async fn delete_succeeded<S: Service>(
-        self,
-        context: &Context<S>,
-        observed: &Observed<'_>,
-        cluster: &Cluster,
-        unserved: impl Iterator<Item = &str>,
-    ) -> Pruned {
-        let new = unserved.filter(|name| !observed.made().contains(*name));
-        let staying = self.staying(S::IDENTITY, new, &S::node_ports(cluster));
-        let succeeded = self.names().filter(|name| !staying.contains(name));
-        Pruned::delete(context, observed, succeeded).await
+    /// What is reported of those that stay. The status has room for the endpoints of as many as entries are not served.
+    pub(super) fn outcomes(&self, observed: &Observed<'_>, unserved: usize) -> impl Iterator<Item = Outcome> {
+        self.names().enumerate().map(move |(index, name)| {
+            let endpoints = (index < unserved).then(|| observed.endpoints_of_service(name));
+            Outcome::Stays(Staying {
+                name: name.to_owned(),
+                endpoints: endpoints.unwrap_or_default(),
+            })
+        })
+    }
+
+    /// Those of these node ports that any of them has.
+    fn held_of(&self, ports: &PortSet) -> PortSet {
+        let held = |port: &u16| self.0.values().any(|held| held.contains(*port));
+        ports.iter().filter(held).collect()
     }
 
     fn take_with(&mut self, ports: &PortSet) -> Vec<&'a str> {
-        let taken = self.0.extract_if(.., |_, held| intersect(held, ports));
+        let has_one = |held: &PortSet| held.iter().any(|port| ports.contains(port));
+        let taken = self.0.extract_if(.., |_, held| has_one(held));
         taken.map(|(name, _)| name).collect()
-    }
-
-    /// Of each kind as many as entries of it are not served; those with a port that the spec asks for come first.
-    fn staying<'e>(
-        &self,
-        identity: &Identity,
-        unserved: impl Iterator<Item = &'e str>,
-        asked: &PortSet,
-    ) -> BTreeSet<&'a str> {
-        let mut waiting: BTreeMap<&str, usize> = BTreeMap::new();
-        for kind in unserved.filter_map(|name| identity.kind_of(name)) {
-            *waiting.entry(kind).or_default() += 1;
-        }
-        let mut staying = BTreeSet::new();
-        let (first, last): (Vec<_>, Vec<_>) = self.0.iter().partition(|(_, held)| intersect(held, asked));
-        for (name, _) in first.into_iter().chain(last) {
-            let waiting = identity.kind_of(name).and_then(|kind| waiting.get_mut(kind));
-            if let Some(waiting) = waiting.filter(|waiting| **waiting > 0) {
-                *waiting -= 1;
-                staying.insert(*name);
-            }
-        }
-        staying
     }
 }
 
-/// The existing instances that the spec drops, of the kinds of which it desires one that is not made.
+/// The instances that serve and that the spec drops, of the kinds of which it desires one that does not serve. `waited_for`: the desired ones that
+/// are to have pods.
 fn among<'a>(
     identity: &Identity,
-    existing: &'a BTreeSet<String>,
-    made: &BTreeSet<String>,
-    desired: &[&str],
+    made: &BTreeSet<&'a str>,
+    (desired, waited_for): (&[&str], &[&str]),
 ) -> Vec<&'a str> {
-    let new = desired.iter().filter(|name| !made.contains(**name));
+    let new = waited_for.iter().filter(|name| !made.contains(**name));
     let kinds: BTreeSet<&str> = new.filter_map(|name| identity.kind_of(name)).collect();
-    let dropped = existing.iter().map(String::as_str);
+    let dropped = made.iter().copied();
     dropped
         .filter(|name| !desired.contains(name))
         .filter(|name| identity.kind_of(name).is_some_and(|kind| kinds.contains(kind)))
         .collect()
 }
 
-fn intersect(held: &PortSet, ports: &PortSet) -> bool {
-    ports.iter().any(|port| held.contains(port))
-}
-
-/// Whether nothing is known because of which the Service would be refused. If a call fails here, it is not known.
-async fn is_possible(site: &Site, observed: &Observed<'_>, service: &v1::Service) -> bool {
+/// Why an instance cannot be made, as far as that is known before anything of it is applied: a node port that another cluster has, or an object of
+/// somebody else that has a name of its objects.
+async fn obstacle(
+    site: &Site,
+    observed: &Observed<'_>,
+    objects: &Objects<Prepared>,
+) -> Result<Option<Problem>, Error> {
     let object = observed.object();
-    conflict(site, object, service).is_none()
-        && matches!(
-            ownership::foreign(site, object, &service.name_any()).await,
-            Ok(None)
-        )
+    if let Some(problem) = conflict(site, object, objects.service()) {
+        return Ok(Some(problem));
+    }
+    let conflict = |message| Ok(Some(Problem::new(NAME_CONFLICT, message)));
+    let name = objects.name();
+    if let Some(message) = foreign(site, object, &name).await? {
+        return conflict(message);
+    }
+    let read = || Error::kubernetes("read what has the names of the instance's objects");
+    if let Some(message) = vacancy::occupant(site, object, &name).await.map_err(read())? {
+        return conflict(message);
+    }
+    let (namespace, uid, cluster) = (
+        observed.namespace(),
+        object.uid().unwrap_or_default(),
+        object.name_any(),
+    );
+    let children = objects.configuration_children().iter();
+    let children = children
+        .chain(objects.access_children())
+        .chain(objects.guard_children());
+    for child in children {
+        let name = child.metadata().name.as_deref().unwrap_or_default();
+        let found = child.kind().find(&site.client, &namespace, name).await;
+        let foreign = found
+            .map_err(read())?
+            .and_then(|found| foreign_child(site.identity, (&uid, &cluster), child.kind(), &found));
+        if let Some(message) = foreign {
+            return conflict(message);
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -155,97 +180,49 @@ mod tests {
     const SECOND: &str = "loadbalancer-worker-shop-1";
     const WEB: &str = "loadbalancer-worker-shop-web";
 
-    fn set(names: &[&str]) -> BTreeSet<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
-    }
-
     #[test]
     fn a_dropped_instance_precedes_a_new_one_of_its_kind() {
-        for (existing, made, desired, expected) in [
-            (
-                &[API, FIRST, SECOND][..],
-                &[API, FIRST, SECOND][..],
-                &[][..],
-                &[][..],
-            ),
-            (
-                &[API, FIRST, SECOND],
-                &[API, FIRST, SECOND],
-                &[API, FIRST, SECOND],
-                &[],
-            ),
-            (&[API, FIRST, SECOND], &[API, FIRST, SECOND], &[API, FIRST], &[]),
-            (
-                &[API, FIRST, SECOND],
-                &[API, FIRST, SECOND],
-                &[NAMED, FIRST],
-                &[API],
-            ),
-            (
-                &[API, FIRST, SECOND],
-                &[API, FIRST, SECOND],
-                &[API, WEB],
-                &[FIRST, SECOND],
-            ),
-            (
-                &[API, FIRST, SECOND],
-                &[API, FIRST, SECOND],
-                &[API, FIRST, SECOND, NAMED],
-                &[],
-            ),
-            // A refused entry can have an object, but serves nothing.
-            (&[FIRST, WEB], &[FIRST], &[WEB], &[FIRST]),
-            (&[FIRST, WEB], &[FIRST, WEB], &[WEB], &[]),
-            (&[SECOND, WEB], &[], &[WEB], &[SECOND]),
+        let all = [API, FIRST, SECOND];
+        assert_eq!(
+            among(BALANCERS, &all.into(), (&[API, WEB], &[API])),
+            [""; 0]
+        );
+        for (made, desired, expected) in [
+            (&all[..], &[][..], &[][..]),
+            (&all, &[API, FIRST, SECOND], &[]),
+            (&all, &[API, FIRST], &[]),
+            (&all, &[NAMED, FIRST], &[API]),
+            // Which of them it succeeds is not known.
+            (&all, &[API, WEB], &[FIRST, SECOND]),
+            (&all, &[API, FIRST, SECOND, NAMED], &[]),
+            (&[FIRST, WEB], &[WEB], &[]),
+            // What never served is no predecessor, whatever objects there are of it.
+            (&[], &[WEB], &[]),
         ] {
-            let (all, made) = (set(existing), set(made));
-            let found = among(BALANCERS, &all, &made, desired);
-            assert_eq!(found, expected, "{existing:?} {made:?} {desired:?}");
+            let made = made.iter().copied().collect();
+            assert_eq!(
+                among(BALANCERS, &made, (desired, desired)),
+                expected,
+                "{made:?} {desired:?}"
+            );
         }
     }
 
     #[test]
-    fn as_many_stay_as_new_entries_are_not_served() {
+    fn only_those_with_a_wanted_port_make_way() {
         let ports = |ports: &[u16]| ports.iter().copied().collect::<PortSet>();
-        let all = || {
-            Predecessors(BTreeMap::from([
-                (API, ports(&[1])),
-                (FIRST, ports(&[2, 3])),
-                (SECOND, ports(&[4])),
-            ]))
-        };
-        for (made_with, unserved, asked, gone_first, stay) in [
-            (&[][..], &[][..], &[][..], &[][..], &[][..]),
-            (&[], &[WEB], &[], &[], &[FIRST]),
-            (&[], &[WEB], &[4, 9], &[], &[SECOND]),
-            (
-                &[],
-                &[WEB, "loadbalancer-worker-shop-x"],
-                &[4],
-                &[],
-                &[FIRST, SECOND],
-            ),
-            (
-                &[],
-                &[NAMED, "loadbalancer-controlplane-shop-x"],
-                &[],
-                &[],
-                &[API],
-            ),
-            // One entry that is made takes the port of its predecessor, another one is refused.
-            (&[3, 9], &[WEB], &[3, 9, 4], &[FIRST], &[SECOND]),
-            (&[2, 4], &[WEB], &[2, 4], &[FIRST, SECOND], &[]),
-            (&[9], &[], &[9], &[], &[]),
+        for (wanted, held, gone) in [
+            (&[][..], &[][..], &[][..]),
+            (&[9], &[], &[]),
+            (&[3, 9], &[3], &[FIRST]),
+            (&[2, 4, 9], &[2, 4], &[FIRST, SECOND]),
         ] {
-            let mut predecessors = all();
-            let gone = predecessors.take_with(&ports(made_with));
-            assert_eq!(gone, gone_first, "{made_with:?}");
-            let staying = predecessors.staying(BALANCERS, unserved.iter().copied(), &ports(asked));
-            assert_eq!(
-                staying,
-                stay.iter().copied().collect(),
-                "{made_with:?} {unserved:?} {asked:?}"
-            );
+            let all = [(API, &[1][..]), (FIRST, &[2, 3]), (SECOND, &[4])];
+            let mut predecessors = Predecessors(all.map(|(name, held)| (name, ports(held))).into());
+            let wanted = ports(wanted);
+            assert_eq!(predecessors.held_of(&wanted), ports(held));
+            assert_eq!(predecessors.take_with(&wanted), gone);
+            assert_eq!(predecessors.names().count(), all.len() - gone.len());
         }
     }
 }

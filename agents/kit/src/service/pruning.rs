@@ -74,7 +74,8 @@ impl Pruned {
 
     /// What is refused, for the report.
     pub(super) fn outcomes(&self) -> impl Iterator<Item = Outcome> {
-        self.refused.iter().cloned().map(Outcome::Refused)
+        let refused = self.refused.iter().cloned();
+        refused.map(|problem| Outcome::Refused(problem, Vec::new()))
     }
 
     /// The end of a pass that has done all else: it fails if anything has failed.

@@ -2,7 +2,7 @@
 
 use api::{annotations, conditions::Reason};
 use k8s_openapi::api::{
-    apps::v1::Deployment,
+    apps::v1::{Deployment, DeploymentCondition},
     core::v1::{ContainerStatus, Pod},
 };
 use kube::ResourceExt as _;
@@ -67,6 +67,27 @@ pub fn rollout(deployment: &Deployment) -> Option<Problem> {
     Some(Problem::new(PROGRESSING, message))
 }
 
+/// Whether a condition of a Deployment shows that its pods were available: they are now, or were at the end of the last rollout.
+pub(super) fn shows_service(condition: &DeploymentCondition) -> bool {
+    match condition.type_.as_deref() {
+        Some("Available") => condition.status.as_deref() == Some("True"),
+        Some("Progressing") => condition.reason.as_deref() == Some("NewReplicaSetAvailable"),
+        _ => false,
+    }
+}
+
+/// Whether pods of a Deployment have served: while new ones are made, those of before are available. Without pods nothing serves, though the
+/// Deployment is then complete and available.
+pub(super) fn has_served(deployment: &Deployment) -> bool {
+    let Some(status) = &deployment.status else {
+        return false;
+    };
+    let is_observed =
+        status.observed_generation.is_some() && status.observed_generation >= deployment.metadata.generation;
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    is_observed && deployment.spec.replicas != Some(0) && conditions.iter().any(shows_service)
+}
+
 /// Why the pods do not work, by the kubelet's message. An image that cannot be pulled is reported before its consequences.
 #[must_use]
 pub fn trouble(pods: &[impl AsRef<Pod>]) -> Option<Problem> {
@@ -114,7 +135,39 @@ mod tests {
     use k8s_openapi::api::apps::v1::{DeploymentSpec, DeploymentStatus};
     use kube::core::ObjectMeta;
 
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn only_pods_that_were_available_have_served() {
+        let available = |status: &str| json!({"type": "Available", "status": status});
+        let rollout = |reason: &str| json!({"type": "Progressing", "status": "True", "reason": reason});
+        let over = "NewReplicaSetAvailable";
+        for (replicas, observed, conditions, expected) in [
+            (2, 3, vec![available("True"), rollout("ReplicaSetUpdated")], true),
+            (2, 3, vec![available("False"), rollout(over)], true),
+            (
+                2,
+                3,
+                vec![available("False"), rollout("ReplicaSetUpdated")],
+                false,
+            ),
+            (2, 3, vec![], false),
+            // An edit that the controller has not observed.
+            (2, 2, vec![available("True"), rollout(over)], false),
+            (0, 3, vec![available("True"), rollout(over)], false),
+        ] {
+            let deployment = json!({
+                "metadata": {"generation": 3}, "spec": {"replicas": replicas, "selector": {}, "template": {}},
+                "status": {"observedGeneration": observed, "conditions": conditions},
+            });
+            let deployment: Deployment = serde_json::from_value(deployment.clone()).unwrap();
+            assert_eq!(has_served(&deployment), expected, "{deployment:?}");
+        }
+        let new = json!({"metadata": {"generation": 1}, "spec": {"selector": {}, "template": {}}});
+        assert!(!has_served(&serde_json::from_value(new).unwrap()));
+    }
 
     fn deployment(generation: i64, observed: i64, updated: i32, available: i32, total: i32) -> Deployment {
         Deployment {

@@ -1,6 +1,6 @@
 //! One pass over a `SIPCluster`: observe → validate → prune → members → prepare → render → expose → run → probe → report. Each step is entered
 //! once, in this order; a pass that has written the status ends there, since the write triggers the next one. Predecessors of new instances
-//! are not pruned with the others: they are deleted after `run`, or before `expose` where a new instance wants a node port of theirs.
+//! are pruned in a later pass than the others, once these serve, or before `expose` where a new instance wants a node port of theirs.
 
 use std::{
     sync::Arc,
@@ -224,8 +224,8 @@ async fn serve<S: Service>(
         members: &members,
     };
     let prepared = instances::prepare(context, scope, entries, &mut pruned.errors).await;
-    let rendered = instances::render(context, scope, entries, prepared);
-    pruned.extend(predecessors.make_way(context, observed, &rendered).await);
+    let mut rendered = instances::render(context, scope, entries, prepared);
+    pruned.extend(predecessors.make_way(context, observed, &mut rendered).await);
     let exposed = instances::expose(context, observed, rendered, &mut pruned.errors).await;
     // A pass with an entry that is not served is repeated in any case.
     let _revoked = revocation::revoke(
@@ -238,8 +238,10 @@ async fn serve<S: Service>(
         let deleted = delete_refused(context, observed, entries, &exposed).await;
         pruned.extend(deleted);
     }
+    let unserved = instances::unserved(entries, &exposed).count();
+    let staying: Vec<Outcome> = predecessors.outcomes(observed, unserved).collect();
     let mut outcomes = instances::so_far(context, observed, entries, &exposed);
-    outcomes.extend(pruned.outcomes());
+    outcomes.extend(pruned.outcomes().chain(staying.iter().cloned()));
     if report_exposed(context, observed, held, &outcomes).await? {
         return pruned.end(Pass::requeue(RESYNC));
     }
@@ -248,13 +250,6 @@ async fn serve<S: Service>(
     }
     let desired = instances::desired(&exposed);
     let applied = instances::run(context, observed, exposed, &mut pruned.errors).await;
-    let succeeded = predecessors.delete_succeeded(
-        context,
-        observed,
-        cluster,
-        instances::not_running::<S>(entries, &applied),
-    );
-    pruned.extend(succeeded.await);
     if S::APPLIES_WITHOUT_SCHEDULER {
         let clusters = &context.site.stores.clusters;
         context
@@ -262,7 +257,7 @@ async fn serve<S: Service>(
             .remember(observed.object(), members.clone(), clusters);
     }
     let mut outcomes = instances::probe(context, scope, entries, applied).await;
-    outcomes.extend(pruned.outcomes());
+    outcomes.extend(pruned.outcomes().chain(staying));
     let drain = context.service.drain(observed, &desired).await;
     if observed.is_deleting() && drain.problem.is_some() {
         // No pod has members that take new connections, and one of them does not follow: the pods have to end. The next pass deletes what

@@ -27,11 +27,18 @@ pub(super) fn status(
     let (mut applied, mut reached) = (Vec::new(), Vec::new());
     let (mut refused, mut failing, mut progressing) = (Vec::new(), Vec::new(), Vec::new());
     let (mut warnings, mut remarks) = (Vec::new(), Vec::new());
+    let mut staying = Vec::new();
     for outcome in outcomes {
         let instance = match outcome {
             Outcome::Applied(instance) => instance,
-            Outcome::Refused(problem) => {
+            Outcome::Refused(problem, endpoints) => {
                 refused.push(problem.clone());
+                reached.extend(endpoints.clone());
+                continue;
+            }
+            Outcome::Stays(stays) => {
+                staying.push(&*stays.name);
+                reached.extend(stays.endpoints.clone());
                 continue;
             }
             Outcome::Failed(failed) => {
@@ -76,6 +83,7 @@ pub(super) fn status(
     let problem = [refused, failing, progressing]
         .into_iter()
         .find_map(|problems| summary(identity, &problems));
+    let problem = with_staying(identity, problem, &staying);
     let finding = match (problem, all(identity.warnings, &warnings)) {
         (Some(problem), None) => problem,
         (Some(problem), Some((_, warning))) => Finding {
@@ -94,6 +102,24 @@ pub(super) fn status(
         endpoints: reached,
         drained: drain.drained,
     }
+}
+
+/// The problem, and what stays because of it.
+fn with_staying(identity: &Identity, problem: Option<Finding>, staying: &[&str]) -> Option<Finding> {
+    if staying.is_empty() {
+        return problem;
+    }
+    let stays = format!(
+        "until pods of every new entry of its kind are available, this stays: {}",
+        staying.join(", ")
+    );
+    Some(match problem {
+        Some(problem) => Finding {
+            message: format!("{}; {stays}", problem.message),
+            ..problem
+        },
+        None => Finding::no(identity.condition, PROGRESSING, stays),
+    })
 }
 
 /// Whether the existing condition of this generation may stay after calls have failed: the new status reports neither a refusal nor a failure of
@@ -279,7 +305,7 @@ mod tests {
     fn refusals_rank_before_failures_and_progress() {
         let waits = || applied("a", Some(Problem::new(PROGRESSING, "0 of 2 pods")), true);
         let pull = |name| applied(name, Some(Problem::new(IMAGE_PULL, "no such image")), false);
-        let refused = || Outcome::Refused(Problem::new(PORT_CONFLICT, "d: taken"));
+        let refused = || Outcome::Refused(Problem::new(PORT_CONFLICT, "d: taken"), Vec::new());
         for (outcomes, expected) in [
             (vec![], (Some(true), "Available", "")),
             (
@@ -349,7 +375,7 @@ mod tests {
 
     #[test]
     fn only_applied_instances_are_reported_as_applied() {
-        let refused = Outcome::Refused(Problem::new(PORT_CONFLICT, "b: taken"));
+        let refused = Outcome::Refused(Problem::new(PORT_CONFLICT, "b: taken"), Vec::new());
         let status = status_of(
             &[applied("loadbalancer-a", None, false), refused],
             &Drain::default(),

@@ -27,7 +27,7 @@ use super::{
     kinds::Kind,
     last_applied::LastApplied,
     made_for, pods,
-    readiness::config_hash,
+    readiness::{config_hash, shows_service},
     shown_services::ShownServices,
     stores::Stores,
     tenant_kinds::{KeptObjects, TenantKind, WatchVersions, clusters_of},
@@ -263,8 +263,15 @@ pub(super) fn trim_deployment(deployment: &mut Deployment) {
         template: PodTemplateSpec { metadata, spec: None },
         ..DeploymentSpec::default()
     };
-    if let Some(status) = &mut deployment.status {
-        status.conditions = None;
+    if let Some(conditions) = deployment
+        .status
+        .as_mut()
+        .and_then(|status| status.conditions.as_mut())
+    {
+        conditions.retain(shows_service);
+        for condition in conditions {
+            condition.message = None;
+        }
     }
 }
 

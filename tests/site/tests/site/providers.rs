@@ -226,6 +226,8 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
         .condition_is(&shop, condition, "False", "IssuerUnreachable")
         .await;
 
+    a_provider_stays_until_another_has_a_certificate(&scene, &shop, &entry).await;
+
     // With a CA of the tenant's own nobody needs cert-manager, and nothing of it is left; nor is it with the entry.
     entry["certificateIssuer"] = json!("of-the-namespace");
     stage.edit(&shop, json!({"services": {"auth": [entry]}})).await;
@@ -242,6 +244,24 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
         .await
         .unwrap();
     stage.nothing_was_forbidden();
+}
+
+/// A provider of another name takes the port of the one before only once it has a certificate.
+async fn a_provider_stays_until_another_has_a_certificate(scene: &Scene, shop: &Cluster, entry: &Value) {
+    let (stage, services) = (&scene.stage, scene.api::<Service>());
+    let before = services.get("auth-shop").await.unwrap().uid();
+    let mut next = entry.clone();
+    next["name"] = json!("next");
+    stage.edit(shop, json!({"services": {"auth": [next]}})).await;
+    let stays = "this stays: auth-shop";
+    stage
+        .condition_mentions(shop, AUTH_READY.as_str(), "False", "CertificateNotReady", stays)
+        .await;
+    assert_eq!(services.get("auth-shop").await.unwrap().uid(), before);
+    stage.edit(shop, json!({"services": {"auth": [entry]}})).await;
+    wait::until_gone(services, "auth-shop-next", PATIENCE)
+        .await
+        .unwrap();
 }
 
 /// The issuer of cert-manager has another CA. Pods serve a certificate of the one before until they are replaced.

@@ -1,19 +1,21 @@
 //! A load balancer stays until the one that takes its place is made: an edit that is refused stops nothing that serves.
 
-use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, DynamicObject, ListParams, PostParams},
 };
 use sandbox::wait;
 use serde_json::{Value, json};
 
 use super::{
     Objects, objects,
-    releases::{comes_to_rest, forbid},
+    releases::{comes_to_rest, forbid, until_held},
     workers,
 };
-use crate::fixtures::{Cluster, PATIENCE, Role, Stage, applied, cluster, on_shared_site};
+use crate::fixtures::{
+    Cluster, PATIENCE, Role, Stage, applied, cluster, fleet, on_shared_site, set_consumer,
+};
 
 const A: &str = "loadbalancer-worker-shop-a";
 const B: &str = "loadbalancer-worker-shop-b";
@@ -21,6 +23,16 @@ const C: &str = "loadbalancer-worker-shop-c";
 
 fn entry(name: &str, port: u16) -> Value {
     workers(port, port, &json!({"name": name}))
+}
+
+fn with_pods(name: &str, port: u16, replicas: u8) -> Value {
+    workers(port, port, &json!({"name": name, "replicas": replicas}))
+}
+
+fn is_published(object: &DynamicObject, instance: &str) -> bool {
+    let endpoints = object.data["status"]["endpoints"].as_array();
+    let mut endpoints = endpoints.into_iter().flatten();
+    endpoints.any(|endpoint| endpoint["name"] == instance)
 }
 
 /// The site allows no such label.
@@ -76,6 +88,7 @@ fn a_refused_entry_takes_the_place_of_none() {
         assert_eq!(of.names().await, [A, C]);
         assert_eq!(of.uid(A).await, before);
         let object = stage.clusters("renamed-refused").get("shop").await.unwrap();
+        assert!(is_published(&object, A), "it is reached as before");
         let served: Vec<String> = applied(&object)
             .into_iter()
             .map(|applied| applied.service)
@@ -84,7 +97,20 @@ fn a_refused_entry_takes_the_place_of_none() {
         let port = of.services.get(C).await.unwrap().spec.unwrap().ports.unwrap()[0].node_port;
         assert_eq!(port, Some(31_982));
 
+        // An object of the entry's name is somebody else's, and the port that it wants is that of the one before.
+        let theirs = json!({"metadata": {"name": B, "namespace": "renamed-refused"}});
+        let maps: Api<ConfigMap> = Api::namespaced(stage.site.client(), "renamed-refused");
+        let theirs = serde_json::from_value(theirs).unwrap();
+        maps.create(&PostParams::default(), &theirs).await.unwrap();
         edit(stage, &shop, json!([entry("b", kept), entry("c", 31_982)])).await;
+        stage
+            .condition_mentions(&shop, "LoadBalancerReady", "False", "NameConflict", "ConfigMap")
+            .await;
+        comes_to_rest(stage, &shop).await;
+        assert_eq!(of.uid(A).await, before);
+        maps.delete(B, &DeleteParams::default()).await.unwrap();
+
+        edit(stage, &shop, json!([with_pods("b", kept, 2), entry("c", 31_982)])).await;
         stage.ready(&shop).await;
         assert_eq!(of.names().await, [B, C]);
 
@@ -102,45 +128,72 @@ fn a_refused_entry_takes_the_place_of_none() {
     });
 }
 
+/// What is refused of a new load balancer, by a quota on it.
+async fn stays(stage: &Stage, scenario: &str, what: &str) {
+    let of = objects(stage, scenario);
+    stage.load(&fleet(scenario, 1, 0, 1)).await;
+    let port = |offset: u16| if what == "pods" { 31_992 } else { 31_990 } + offset;
+    let shop = cluster(scenario, "shop")
+        .role(Role::Worker, 1)
+        .with("/services/loadBalancerWorker", json!([entry("a", port(0))]));
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+    let before = of.uid(A).await;
+    forbid(stage, scenario, what).await;
+
+    edit(stage, &shop, json!([entry("b", port(1))])).await;
+    let stays = "this stays: loadbalancer-worker-shop-a";
+    let reason = if what == "pods" { "Progressing" } else { "Refused" };
+    stage
+        .condition_mentions(&shop, "LoadBalancerReady", "False", reason, stays)
+        .await;
+    comes_to_rest(stage, &shop).await;
+    assert_eq!(of.uid(A).await, before);
+    assert!(of.deployments.get_opt(A).await.unwrap().is_some());
+
+    // The one that never served goes instead, whatever port the next one wants.
+    edit(stage, &shop, json!([refused("c", port(1))])).await;
+    stage
+        .condition_mentions(&shop, "LoadBalancerReady", "False", "OverrideNotAllowed", stays)
+        .await;
+    wait::until_gone(of.services.clone(), B, PATIENCE).await.unwrap();
+    assert_eq!(of.uid(A).await, before);
+
+    let quotas: Api<ResourceQuota> = Api::namespaced(stage.site.client(), scenario);
+    quotas.delete("none", &DeleteParams::default()).await.unwrap();
+    edit(stage, &shop, json!([entry("b", port(1))])).await;
+    stage.ready(&shop).await;
+    assert_eq!(of.names().await, [B]);
+
+    // Nothing new is made for a cluster that is being deleted, so nothing waits for it.
+    forbid(stage, scenario, what).await;
+    edit(stage, &shop, json!([entry("a", port(0))])).await;
+    stage
+        .condition_mentions(&shop, "LoadBalancerReady", "False", reason, "this stays")
+        .await;
+    let host = stage.hosts_of(scenario).await[0].name_any();
+    let machine = json!({"apiVersion": "v1", "kind": "Metal3Machine", "namespace": scenario, "name": "m-0"});
+    set_consumer(stage, &host, machine).await;
+    stage.delete(&shop).await;
+    wait::until_gone(of.deployments.clone(), B, PATIENCE)
+        .await
+        .unwrap();
+    until_held(stage, scenario, 1).await;
+    set_consumer(stage, &host, Value::Null).await;
+    stage.gone(&shop).await;
+    wait::until_gone(of.services.clone(), A, PATIENCE).await.unwrap();
+}
+
 #[test]
 fn a_load_balancer_stays_while_its_successor_is_refused() {
     on_shared_site("renamed-quota", async |stage| {
-        let of = objects(stage, "renamed-quota");
-        let shop = ready_with(stage, "renamed-quota", json!([entry("a", 31_985)])).await;
-        let before = of.uid(A).await;
-        forbid(stage, "renamed-quota", "count/deployments.apps").await;
+        stays(stage, "renamed-quota", "count/deployments.apps").await;
+    });
+}
 
-        edit(stage, &shop, json!([entry("b", 31_986)])).await;
-        stage
-            .condition_is(&shop, "LoadBalancerReady", "False", "Refused")
-            .await;
-        comes_to_rest(stage, &shop).await;
-        assert_eq!(of.uid(A).await, before);
-        assert!(of.deployments.get_opt(A).await.unwrap().is_some());
-
-        let quotas: Api<ResourceQuota> = Api::namespaced(stage.site.client(), "renamed-quota");
-        quotas.delete("none", &DeleteParams::default()).await.unwrap();
-        // The next try may be minutes away.
-        edit(
-            stage,
-            &shop,
-            json!([workers(31_986, 31_986, &json!({"name": "b", "replicas": 2}))]),
-        )
-        .await;
-        stage.ready(&shop).await;
-        assert_eq!(of.names().await, [B]);
-
-        // Nothing new is made for a cluster that is being deleted, so nothing waits for it.
-        forbid(stage, "renamed-quota", "count/deployments.apps").await;
-        edit(stage, &shop, json!([entry("a", 31_985)])).await;
-        stage
-            .condition_is(&shop, "LoadBalancerReady", "False", "Refused")
-            .await;
-        stage.delete(&shop).await;
-        stage.gone(&shop).await;
-        wait::until_gone(of.deployments.clone(), B, PATIENCE)
-            .await
-            .unwrap();
-        wait::until_gone(of.services.clone(), A, PATIENCE).await.unwrap();
+#[test]
+fn a_load_balancer_stays_until_its_successor_has_pods() {
+    on_shared_site("renamed-pods", async |stage| {
+        stays(stage, "renamed-pods", "pods").await;
     });
 }
