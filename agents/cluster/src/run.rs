@@ -9,7 +9,7 @@ use kit::{
     config::ReservedNetworks,
     election::Election,
     events::{EventReason, Events},
-    placement::{ObjectKey, Placement},
+    placement::{HeldHosts, ObjectKey},
     retries::{Retries, watch_pauses},
     scheduler::{Scheduler, WatchEvent, pauses},
     shares::{Shares, UNBOUNDED},
@@ -248,10 +248,10 @@ impl Ledger {
     }
 
     /// What the ledger holds of the site. The scheduler is asked again until it answers.
-    async fn placements(&self) -> Vec<Placement> {
+    async fn placements(&self) -> Vec<HeldHosts> {
         let mut pauses = pauses();
         loop {
-            match self.scheduler.site_placements().await {
+            match self.scheduler.held_hosts().await {
                 Ok(placements) => return placements,
                 Err(status) => {
                     tracing::warn!(code = ?status.code(), message = status.message(), "the site's placements cannot be listed; retrying");
@@ -262,7 +262,7 @@ impl Ledger {
     }
 
     /// Checks that the ledger gives no host away in a namespace that the configuration lacks.
-    async fn check(&self, placements: &[Placement]) -> anyhow::Result<()> {
+    async fn check(&self, placements: &[HeldHosts]) -> anyhow::Result<()> {
         let checked = inventory::no_recorded_hosts_outside(&self.client, placements, &self.configured);
         published(checked.await, &self.events).await
     }
@@ -271,7 +271,7 @@ impl Ledger {
 /// Checks the ledger if the scheduler answers now, so that the replica with the former configuration goes on. The elected replica checks it in any
 /// case, before it reports: until then it does what needs no scheduler.
 async fn check_ledger_once(ledger: &Ledger) -> anyhow::Result<()> {
-    match ledger.scheduler.site_placements().await {
+    match ledger.scheduler.held_hosts().await {
         Ok(placements) => ledger.check(&placements).await,
         Err(status) => {
             tracing::warn!(code = ?status.code(), message = status.message(), "the site's placements cannot be listed; they are checked before hosts are reported");

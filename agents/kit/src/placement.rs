@@ -339,3 +339,32 @@ impl Placement {
         &self.reports
     }
 }
+
+/// The hosts that the scheduler's ledger gives to a cluster, also where nothing else of its placement can be read: a newer scheduler may have
+/// recorded it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldHosts {
+    pub(crate) cluster: ClusterId,
+    pub(crate) hosts: Vec<HostId>,
+    pub(crate) unknown: usize,
+}
+
+impl HeldHosts {
+    /// Which cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+
+    /// The hosts. The name of one that cannot be read is empty, and so is such a uid.
+    #[must_use]
+    pub fn hosts(&self) -> &[HostId] {
+        &self.hosts
+    }
+
+    /// How many members there are of which not even the namespace can be read.
+    #[must_use]
+    pub fn unknown(&self) -> usize {
+        self.unknown
+    }
+}

@@ -20,7 +20,7 @@ use runtime::tls::Channel;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
-use crate::placement::{ClusterId, Placement, Position, Release};
+use crate::placement::{ClusterId, HeldHosts, Placement, Position, Release};
 
 pub use encoding::Invalid;
 pub use watch::WatchEvent;
@@ -95,11 +95,11 @@ impl Scheduler {
         }
     }
 
-    /// What every cluster of the site holds, in the order of namespace and name.
+    /// The hosts that every cluster of the site holds, in the order of the clusters' namespaces and names.
     ///
     /// # Errors
-    /// The scheduler's status; `INTERNAL` for an answer that is invalid.
-    pub async fn site_placements(&self) -> Result<Vec<Placement>, Status> {
+    /// The scheduler's status.
+    pub async fn held_hosts(&self) -> Result<Vec<HeldHosts>, Status> {
         let mut request = ListPlacementsRequest {
             site: self.site.clone(),
             ..ListPlacementsRequest::default()
@@ -109,9 +109,7 @@ impl Scheduler {
             let mut placements = self.placements.clone();
             let answer = placements.list_placements(timed(request.clone())).await?;
             let page = answer.into_inner();
-            for placement in page.placements {
-                all.push(Placement::try_from(placement)?);
-            }
+            all.extend(page.placements.into_iter().map(HeldHosts::from));
             if page.next_page_token.is_empty() {
                 return Ok(all);
             }

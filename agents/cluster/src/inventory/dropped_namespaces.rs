@@ -10,7 +10,7 @@ use backon::ExponentialBackoff;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kit::{
     apply, clusters as site_clusters,
-    placement::{ClusterId, HostId, ObjectKey, Placement},
+    placement::{ClusterId, HeldHosts, HostId, ObjectKey},
     scheduler::pauses,
 };
 use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
@@ -61,16 +61,20 @@ pub async fn no_held_hosts_outside(
 }
 
 /// Checks the same by what the scheduler's ledger gives to clusters: it has a claim before a status names the host, and keeps it if somebody removes
-/// the status or the `SIPCluster`.
+/// the status or the `SIPCluster`. A member whose namespace cannot be read is in none that could be kept; the log names its cluster.
 ///
 /// # Errors
 /// As [`no_held_hosts_outside`].
 pub async fn no_recorded_hosts_outside(
     client: &Client,
-    placements: &[Placement],
+    ledger: &[HeldHosts],
     configured: &BTreeSet<String>,
 ) -> Result<(), DroppedNamespace> {
-    all_lost_in(client, outside(recorded(placements), configured)).await
+    for held in ledger.iter().filter(|held| held.unknown() > 0) {
+        let (cluster, members) = (held.cluster().key(), held.unknown());
+        tracing::warn!(%cluster, members, "the namespaces of members in the scheduler's ledger cannot be read; they are not checked");
+    }
+    all_lost_in(client, outside(recorded(ledger), configured)).await
 }
 
 /// Checks that all these hosts are lost, by their namespaces.
@@ -151,12 +155,11 @@ fn named(clusters: &[SIPCluster]) -> impl Iterator<Item = Held> {
 }
 
 /// The hosts that the ledger gives to clusters.
-fn recorded(placements: &[Placement]) -> impl Iterator<Item = Held> {
-    placements.iter().flat_map(|placement| {
-        let members = placement.members().iter();
-        members.map(move |member| Held {
-            host: host_itself(member.host()),
-            by: placement.cluster().clone(),
+fn recorded(ledger: &[HeldHosts]) -> impl Iterator<Item = Held> {
+    ledger.iter().flat_map(|held| {
+        held.hosts().iter().map(move |host| Held {
+            host: host_itself(host),
+            by: held.cluster().clone(),
         })
     })
 }
@@ -201,9 +204,9 @@ fn all_lost(
     found: &kube::Result<BTreeMap<String, String>>,
 ) -> Result<(), DroppedNamespace> {
     let presence = |host: &HostId| match found {
-        Ok(_) if host.key().name.is_empty() => {
-            Presence::Unknown("a name in status.placement cannot be read".to_owned())
-        }
+        Ok(_) if host.key().name.is_empty() => Presence::Unknown(
+            "the name of a host in status.placement or the ledger cannot be read".to_owned(),
+        ),
         Ok(uids) => Presence::new(host, uids.get(&host.key().name).map(String::as_str)),
         Err(error) => Presence::unknown(namespace, error),
     };
@@ -275,7 +278,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fixtures::{answer, cluster, placement};
+    use crate::fixtures::{answer, cluster, placement_answer};
 
     /// What the check finds of `tenant/one`, which holds `metal-too/h1` with the uid `uid-h1`.
     fn checked(found: &kube::Result<BTreeMap<String, String>>) -> Result<(), String> {
@@ -319,15 +322,23 @@ mod tests {
     fn hosts_that_only_the_ledger_gives_away_are_held_too() {
         let mut former = answer("h1", MemberState::Releasing);
         former.host.as_mut().unwrap().uid.push_str("+1");
-        let placements = [placement(vec![answer("h1", MemberState::Claimed), former])];
+        let mut newer = answer("h2", MemberState::Bound);
+        newer.state = 9;
+        let recorded_hosts = placement_answer(vec![answer("h1", MemberState::Claimed), former, newer]);
+        let ledger = [HeldHosts::from(recorded_hosts)];
         let without = |configured: &str| {
             let configured = BTreeSet::from([configured.to_owned()]);
-            outside(recorded(&placements), &configured)
+            outside(recorded(&ledger), &configured)
         };
         assert!(without("metal").is_empty());
         let outside = without("metal-too");
         let check = |found: &[(&str, &str)]| all_lost("metal", &outside["metal"], &Ok(uids(found)));
         assert_eq!(check(&[]), Ok(()));
+        let newer = check(&[("h2", "uid-h2")]).unwrap_err();
+        assert!(
+            newer.to_string().contains(": metal/h2 by tenant/one; list"),
+            "{newer}"
+        );
         let dropped = check(&[("h1", "uid-h1")]).unwrap_err();
         let expected = "hold hosts there: metal/h1 by tenant/one; list it again";
         assert!(dropped.to_string().contains(expected), "{dropped}");

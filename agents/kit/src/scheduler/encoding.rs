@@ -5,7 +5,9 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use proto::{inventory::v1 as inventory, placement::v1 as wire};
 use tonic::Status;
 
-use crate::placement::{ClusterId, HostId, Member, ObjectKey, Placement, Position, Refusal, Release};
+use crate::placement::{
+    ClusterId, HeldHosts, HostId, Member, ObjectKey, Placement, Position, Refusal, Release,
+};
 
 /// A field of an answer that no correct scheduler sends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +67,25 @@ impl TryFrom<wire::Placement> for Placement {
             refusal: refusal.map(self::refusal),
             reports: reports.into_iter().map(|report| report.message).collect(),
         })
+    }
+}
+
+/// Reads the hosts alone, so that no field that this version does not know hides a host that is held.
+impl From<wire::Placement> for HeldHosts {
+    fn from(wire: wire::Placement) -> Self {
+        let wire::Placement { cluster, members, .. } = wire;
+        let inventory::ClusterRef { namespace, name, uid } = cluster.unwrap_or_default();
+        let all = members.len();
+        let hosts = members.into_iter().filter_map(|member| {
+            let inventory::HostRef { namespace, name, uid } = member.host?;
+            (!namespace.is_empty()).then(|| HostId::new(ObjectKey { namespace, name }, uid))
+        });
+        let hosts: Vec<HostId> = hosts.collect();
+        Self {
+            cluster: ClusterId::new(ObjectKey { namespace, name }, uid),
+            unknown: all - hosts.len(),
+            hosts,
+        }
     }
 }
 
@@ -304,6 +325,27 @@ mod tests {
             }),
             ..wire::Placement::default()
         }
+    }
+
+    #[test]
+    fn hosts_of_unreadable_members_are_held() {
+        let mut answer = placement();
+        let newer = wire::Member { state: 9, ..member() };
+        let nowhere = wire::Member {
+            host: None,
+            ..member()
+        };
+        answer.revision = None;
+        answer.members = vec![newer, nowhere];
+        assert!(Placement::try_from(answer.clone()).is_err());
+        let held = HeldHosts::from(answer);
+        assert_eq!(held.cluster().key().to_string(), "tenant/one");
+        let h1 = ObjectKey {
+            namespace: "metal".to_owned(),
+            name: "h1".to_owned(),
+        };
+        assert_eq!(held.hosts(), [HostId::new(h1, "uid-h1")]);
+        assert_eq!(held.unknown(), 1);
     }
 
     #[test]
