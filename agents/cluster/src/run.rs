@@ -1,6 +1,6 @@
 //! The process: watches, reports, and the controller, each a supervised task.
 
-use std::{collections::BTreeSet, convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, pin::pin, sync::Arc};
 
 use anyhow::Context as _;
 use futures::StreamExt as _;
@@ -8,30 +8,27 @@ use kit::{
     clusters,
     config::ReservedNetworks,
     election::Election,
-    events::{EventReason, Events},
-    placement::{HeldHosts, ObjectKey},
+    events::Events,
+    placement::ObjectKey,
     retries::{Retries, watch_pauses},
-    scheduler::{Scheduler, WatchEvent, pauses},
+    scheduler::{Scheduler, WatchEvent},
     shares::{Shares, UNBOUNDED},
     start::{self, Agent, AgentArgs},
     tenant::destinations::Destinations,
 };
 use kube::{Client, runtime::controller};
 use runtime::{readiness::Gate, resolver::Resolver};
-use tokio::time::timeout;
 
 use crate::{
     answered::Answered,
     host_events,
-    inventory::{self, DroppedNamespace, FirstList, Inventory},
+    inventory::{self, FirstList, Inventory},
     late_claims::{self, LateClaims},
+    namespace_checks::{self, Ledger},
     reconcile::{self, Contests, Context, MANAGER, Orphans, PendingWrites},
     tenant_nodes::{self, TenantNodes, metrics::Polls},
     triggers::Triggers,
 };
-
-/// How long the elected replica checks the host namespaces at most.
-const CHECK: Duration = Duration::from_mins(5);
 
 /// The cluster agent of a site: it reports hosts, asks for placements and labels hosts.
 #[derive(Debug, clap::Parser)]
@@ -50,22 +47,42 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = agent.kubernetes().await?;
     let api_server = start::api_server_address().await?;
     let events = Events::new(client.clone(), MANAGER.0);
+    let ledger = Arc::new(Ledger::new(&agent, &client, &events));
     // Before it is elected, so that the replica with the former configuration goes on; and after, because hosts may be held since.
     // After a signal, `Agent::run` drains without an election.
     let checking = Box::pin(async {
-        check_namespaces(&agent, &client, &events, None).await?;
-        check_ledger_once(&Ledger::new(&agent, &client, &events)).await
+        namespace_checks::check_statuses(&agent, &client, &events, None).await?;
+        ledger.check_once().await
     });
-    if let Some(checked) = agent.process.shutdown.run_until_cancelled(checking).await {
-        checked?;
-    }
-    agent
-        .run(&client, async |agent: &mut Agent, election| {
-            Box::pin(check_namespaces(agent, &client, &events, Some(CHECK))).await?;
-            let reserved = agent.config.reserved_networks().clone().with(api_server);
-            begin(agent, election, client.clone(), &reserved, events).await
-        })
+    let checked = agent.process.shutdown.run_until_cancelled(checking).await;
+    let is_checked = checked.transpose()?.unwrap_or_default();
+    // A replica that stands by is not ready before the scheduler has answered. The elected one checks the ledger itself.
+    let standing_by = agent.process.shutdown.child_token();
+    let checking = Box::pin(standing_by.run_until_cancelled(async {
+        if is_checked {
+            return Ok(());
+        }
+        ledger.check_when_answered(None).await
+    }));
+    let running = Box::pin(agent.run(&client, async |agent: &mut Agent, election| {
+        standing_by.cancel();
+        let limit = Some(namespace_checks::LONGEST);
+        Box::pin(namespace_checks::check_statuses(agent, &client, &events, limit)).await?;
+        let reserved = agent.config.reserved_networks().clone().with(api_server);
+        begin(
+            agent,
+            election,
+            client.clone(),
+            &reserved,
+            events,
+            Arc::clone(&ledger),
+        )
         .await
+    }));
+    tokio::select! {
+        ended = running => ended,
+        Some(Err(dropped)) = checking => Err(dropped),
+    }
 }
 
 /// Starts what the replica that acts runs.
@@ -75,6 +92,7 @@ async fn begin(
     client: Client,
     reserved: &ReservedNetworks,
     events: Events,
+    ledger: Arc<Ledger>,
 ) -> anyhow::Result<()> {
     let inventory = Inventory::default();
     let triggers = Triggers::default();
@@ -99,9 +117,14 @@ async fn begin(
         reported,
         complete,
     );
-    let ledger = Ledger::new(agent, &client, &events);
+    let lists = listed.clone();
     agent.process.tasks.spawn_endless("report", async move {
-        ledger.check(&ledger.placements().await).await?;
+        // As late as possible: a replica that acted before may still have been claiming hosts.
+        for list in &lists {
+            list.wait().await;
+        }
+        let limit = Some(namespace_checks::LONGEST);
+        ledger.check_when_answered(limit).await?;
         Box::pin(report).await?;
         anyhow::Ok(())
     });
@@ -200,96 +223,6 @@ async fn poll_tenants(
     Ok(nodes)
 }
 
-/// Checks that no namespace with held hosts was dropped from the configuration; each `SIPCluster` that holds some gets an Event. If the API server
-/// does not answer within `limit`, the check fails.
-async fn check_namespaces(
-    agent: &Agent,
-    client: &Client,
-    events: &Events,
-    limit: Option<Duration>,
-) -> anyhow::Result<()> {
-    let checking = inventory::no_held_hosts_outside(client, agent.config.host_namespaces());
-    let checked = match limit {
-        Some(limit) => in_time(limit, checking).await?,
-        None => checking.await,
-    };
-    published(checked, events).await
-}
-
-/// Publishes an Event on each `SIPCluster` that holds hosts in a dropped namespace.
-async fn published(checked: Result<(), DroppedNamespace>, events: &Events) -> anyhow::Result<()> {
-    if let Err(dropped) = &checked {
-        for cluster in dropped.holders() {
-            let note = format!("the cluster agent does not start: {dropped}");
-            events
-                .publish(cluster, None, EventReason::HostNamespaceDropped, &note)
-                .await;
-        }
-    }
-    Ok(checked?)
-}
-
-/// The check of host namespaces by the scheduler's ledger.
-struct Ledger {
-    client: Client,
-    scheduler: Scheduler,
-    events: Events,
-    configured: BTreeSet<String>,
-}
-
-impl Ledger {
-    fn new(agent: &Agent, client: &Client, events: &Events) -> Self {
-        Self {
-            client: client.clone(),
-            scheduler: agent.scheduler.clone(),
-            events: events.clone(),
-            configured: agent.config.host_namespaces().clone(),
-        }
-    }
-
-    /// What the ledger holds of the site. The scheduler is asked again until it answers.
-    async fn placements(&self) -> Vec<HeldHosts> {
-        let mut pauses = pauses();
-        loop {
-            match self.scheduler.held_hosts().await {
-                Ok(placements) => return placements,
-                Err(status) => {
-                    tracing::warn!(code = ?status.code(), message = status.message(), "the site's placements cannot be listed; retrying");
-                    tokio::time::sleep(pauses.next().unwrap_or_default()).await;
-                }
-            }
-        }
-    }
-
-    /// Checks that the ledger gives no host away in a namespace that the configuration lacks.
-    async fn check(&self, placements: &[HeldHosts]) -> anyhow::Result<()> {
-        let checked = inventory::no_recorded_hosts_outside(&self.client, placements, &self.configured);
-        published(checked.await, &self.events).await
-    }
-}
-
-/// Checks the ledger if the scheduler answers now, so that the replica with the former configuration goes on. The elected replica checks it in any
-/// case, before it reports: until then it does what needs no scheduler.
-async fn check_ledger_once(ledger: &Ledger) -> anyhow::Result<()> {
-    match ledger.scheduler.held_hosts().await {
-        Ok(placements) => ledger.check(&placements).await,
-        Err(status) => {
-            tracing::warn!(code = ?status.code(), message = status.message(), "the site's placements cannot be listed; they are checked before hosts are reported");
-            Ok(())
-        }
-    }
-}
-
-/// A replica that is not answered ends, so that another one acts, which may have the former configuration and need no such check.
-async fn in_time<T>(limit: Duration, check: impl Future<Output = T>) -> anyhow::Result<T> {
-    timeout(limit, check).await.with_context(|| {
-        let limit = limit.as_secs();
-        format!(
-            "the API server has not listed within {limit} s which hosts are held in namespaces that hostNamespaces lacks"
-        )
-    })
-}
-
 /// Starts the watches; the returned are set when each has listed everything.
 fn watch(
     agent: &mut Agent,
@@ -385,17 +318,4 @@ async fn control(
         })
         .await;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn an_elected_replica_does_not_check_for_ever() {
-        assert!(in_time(CHECK, std::future::ready(())).await.is_ok());
-        let never = std::future::pending::<()>();
-        let ended = in_time(CHECK, never).await.unwrap_err().to_string();
-        assert!(ended.contains("within 300 s"), "{ended}");
-    }
 }

@@ -117,6 +117,48 @@ async fn one_replica_acts_and_another_takes_over() {
     stage.nothing_was_forbidden();
 }
 
+/// Why a replica is not ready, if it answers that.
+async fn unready(replica: &AgentProcess) -> Option<String> {
+    let mut config = kube::Config::new(
+        format!("http://127.0.0.1:{}", replica.health_port())
+            .parse()
+            .unwrap(),
+    );
+    config.proxy_url = None;
+    let client = kube::Client::try_from(config).unwrap();
+    let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
+    match client.request_text(request).await {
+        Err(kube::Error::Api(status)) => Some(status.message.clone()),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+#[tokio::test]
+async fn a_standby_is_not_ready_before_it_has_checked_the_ledger() {
+    let mut stage = Stage::start("site-a", &[]).await;
+    let _first = replica(&stage, "first").await;
+    stage.region_mut().scheduler().kill9().await.unwrap();
+    let config = config(&stage);
+    let started = stage
+        .region
+        .start_replica(&stage.site, Agent::Cluster, &config, "second", LEASE);
+    let mut second = started.await.unwrap();
+    // The gates are in the order of their names: that of the election is open.
+    let stands_by = async {
+        while !unready(&second)
+            .await
+            .is_some_and(|why| why.starts_with("ledger has not been checked"))
+        {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(PATIENCE, stands_by).await.unwrap();
+    assert_eq!(holder(&stage).await.0, "first");
+    stage.region_mut().scheduler().restart().await.unwrap();
+    second.is_ready().await.unwrap();
+    assert_eq!(holder(&stage).await.0, "first");
+}
+
 #[tokio::test]
 async fn a_lease_outlasts_a_slow_check_after_the_election() {
     let stage = Stage::start("site-a", &[]).await;
