@@ -4,13 +4,14 @@
 //! They take the same four steps as every cluster. Only what is releasing is acted on, and there is no status to write.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     convert::Infallible,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use backon::ExponentialBackoff;
+use futures::{StreamExt as _, stream::FuturesUnordered};
 use kit::{placement::ObjectKey, scheduler::pauses};
 use tokio::{sync::Notify, time::Instant};
 
@@ -22,6 +23,9 @@ use super::{
     planner, report,
 };
 use crate::inventory::FirstList;
+
+/// Concurrent passes.
+const CONCURRENT: usize = 16;
 
 /// Clusters to reconcile. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +98,50 @@ impl Requeued {
     }
 }
 
+/// Clusters whose pass is due. One pass runs in a namespace at a time, and the namespaces take turns: a tenant decides how long the lists of a
+/// pass take, and delays only its own clusters by that.
+#[derive(Default)]
+struct Queue {
+    /// By namespace; none of the sets is empty.
+    due: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// The namespaces with due clusters in which no pass runs; the one that has waited longest first.
+    turns: VecDeque<String>,
+    running: BTreeSet<String>,
+}
+
+impl Queue {
+    fn add(&mut self, cluster: ObjectKey) {
+        let namespace = cluster.namespace.clone();
+        if !self.due.contains_key(&namespace) && !self.running.contains(&namespace) {
+            self.turns.push_back(namespace.clone());
+        }
+        self.due.entry(namespace).or_default().insert(cluster);
+    }
+
+    /// The next cluster whose pass may begin.
+    fn begin(&mut self) -> Option<ObjectKey> {
+        if self.running.len() >= CONCURRENT {
+            return None;
+        }
+        let namespace = self.turns.pop_front()?;
+        let due = self.due.get_mut(&namespace)?;
+        let cluster = due.pop_first();
+        if due.is_empty() {
+            self.due.remove(&namespace);
+        }
+        self.running.insert(namespace);
+        cluster
+    }
+
+    /// A pass in the namespace has ended.
+    fn ended(&mut self, namespace: &str) {
+        self.running.remove(namespace);
+        if self.due.contains_key(namespace) {
+            self.turns.push_back(namespace.to_owned());
+        }
+    }
+}
+
 /// Reconciles them, once all of `listed` is complete: every `SIPCluster`, and the first report of the site, by which the scheduler has raised
 /// its epoch above what the site shows.
 ///
@@ -103,15 +151,37 @@ pub async fn run(context: Arc<Context>, orphans: Orphans, listed: Vec<FirstList>
     for watch in listed {
         watch.wait().await;
     }
-    let mut requeued = Requeued::default();
+    let reconcile = |cluster: ObjectKey| {
+        let context = Arc::clone(&context);
+        async move {
+            let outcome = pass(&cluster, &context).await;
+            (cluster, outcome)
+        }
+    };
+    match reconcile_all(&orphans, reconcile).await {}
+}
+
+/// Runs a pass over each cluster that is added, and again when it is due. `reconcile`: a pass, which returns its cluster and how it ended.
+async fn reconcile_all<Pass>(orphans: &Orphans, reconcile: impl Fn(ObjectKey) -> Pass) -> Infallible
+where
+    Pass: Future<Output = (ObjectKey, Result<Option<Duration>, Error>)>,
+{
+    let (mut requeued, mut queue) = (Requeued::default(), Queue::default());
+    let mut passes = FuturesUnordered::new();
     loop {
+        while let Some(cluster) = queue.begin() {
+            passes.push(reconcile(cluster));
+        }
         tokio::select! {
             () = orphans.added.notified() => {}
             () = requeued.next() => {}
+            Some((cluster, outcome)) = passes.next() => {
+                queue.ended(&cluster.namespace);
+                requeued.ended(cluster, outcome);
+            }
         }
         for cluster in requeued.due(orphans.take()) {
-            let outcome = pass(&cluster, &context).await;
-            requeued.ended(cluster, outcome);
+            queue.add(cluster);
         }
     }
 }
@@ -127,4 +197,80 @@ async fn pass(cluster: &ObjectKey, context: &Context) -> Result<Option<Duration>
     let (plan, drains) = planner::plan_orphan(&holding, routed_by.is_none());
     let outcomes = act::act(None, &plan, context).await;
     report::report_orphan(outcomes, routed_by.filter(|_| drains))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn key(namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The clusters whose passes end within a minute, in this order; in `greedy` none ends.
+    async fn ended(clusters: impl IntoIterator<Item = ObjectKey>) -> Vec<String> {
+        let orphans = Orphans::default();
+        for cluster in clusters {
+            orphans.add(cluster);
+        }
+        let ended = Mutex::new(Vec::new());
+        let reconcile = |cluster: ObjectKey| {
+            let ended = &ended;
+            async move {
+                if cluster.namespace.starts_with("greedy") {
+                    std::future::pending::<()>().await;
+                }
+                ended.lock().unwrap().push(cluster.to_string());
+                (cluster, Ok::<Option<Duration>, Error>(None))
+            }
+        };
+        let all = reconcile_all(&orphans, reconcile);
+        timeout(Duration::from_mins(1), all).await.unwrap_err();
+        ended.into_inner().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_of_one_namespace_delay_no_other() {
+        let greedy = (0..100).map(|number| key("greedy", &format!("c{number}")));
+        let good = [key("good", "a"), key("good", "b"), key("other", "a")];
+        let ended = ended(greedy.chain(good)).await;
+        assert_eq!(ended.len(), 3, "{ended:?}");
+        assert!(ended.contains(&"good/b".to_owned()), "{ended:?}");
+    }
+
+    #[test]
+    fn namespaces_take_turns_with_one_pass_each() {
+        let mut queue = Queue::default();
+        for name in ["1", "2"] {
+            queue.add(key("a", name));
+            queue.add(key("b", name));
+        }
+        queue.add(key("a", "1"));
+        let begun = [queue.begin(), queue.begin(), queue.begin()];
+        assert_eq!(begun, [Some(key("a", "1")), Some(key("b", "1")), None]);
+        queue.ended("b");
+        queue.ended("a");
+        let begun = [queue.begin(), queue.begin(), queue.begin()];
+        assert_eq!(begun, [Some(key("b", "2")), Some(key("a", "2")), None]);
+        queue.add(key("a", "2"));
+        queue.ended("a");
+        assert_eq!(queue.begin(), Some(key("a", "2")), "it was named during its pass");
+    }
+
+    #[test]
+    fn few_passes_run_at_once() {
+        let mut queue = Queue::default();
+        for number in 0..=CONCURRENT {
+            queue.add(key(&format!("n{number:02}"), "c"));
+        }
+        let begun = std::iter::from_fn(|| queue.begin()).count();
+        assert_eq!(begun, CONCURRENT);
+        queue.ended("n00");
+        assert_eq!(queue.begin(), Some(key("n16", "c")));
+    }
 }

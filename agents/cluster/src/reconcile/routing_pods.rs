@@ -1,7 +1,7 @@
 //! Pods of load balancers of which no agent reports what they run: the `SIPCluster` is gone, or the load-balancer agent has no rights in its
 //! namespace. Its hosts are held until the API server has no such pod, nor an object that would start one.
 
-use std::pin::pin;
+use std::{pin::pin, time::Duration};
 
 use api::labels;
 use futures::{Stream, TryStreamExt as _, future};
@@ -15,9 +15,13 @@ use kit::{
     placement::ObjectKey,
 };
 use kube::{Api, Client, ResourceExt, api::ListParams, core::PartialObjectMeta};
+use tokio::time::timeout;
+
+/// The longest time in which the lists of one cluster are read. A tenant decides how long they are, and few clusters are reconciled at once.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// The first object by which a pod may still route to hosts of a cluster whose `SIPCluster` is gone, for people; `None` when the API server has
-/// none.
+/// none. Lists that take too long count as ones with such an object: what is not known is not absent.
 ///
 /// A pass of the load-balancer agent that began before may still apply a Deployment after these lists. It has written what the pods read before it
 /// last found the `SIPCluster` (`agents/kit/src/service/apply.rs`). So the configurations are listed first: when there is none, pods of that
@@ -26,6 +30,10 @@ use kube::{Api, Client, ResourceExt, api::ListParams, core::PartialObjectMeta};
 /// # Errors
 /// What the API server answers: what exists is not known then.
 pub(super) async fn find_of_gone(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
+    in_time(cluster, first_of_gone(client, cluster)).await
+}
+
+async fn first_of_gone(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
     let ObjectKey { namespace, name } = cluster;
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let maps = pages::metadata(maps, ListParams::default().labels(&selector()));
@@ -36,7 +44,7 @@ pub(super) async fn find_of_gone(client: &Client, cluster: &ObjectKey) -> kube::
     if let Some(map) = first(maps, is_read).await? {
         return Ok(Some(format!("ConfigMap {namespace}/{map}")));
     }
-    find(client, cluster).await
+    first_of(client, cluster).await
 }
 
 /// The same where the load-balancer agent can start no pod since it has no rights: configurations that nobody may delete do not count.
@@ -47,6 +55,10 @@ pub(super) async fn find_of_gone(client: &Client, cluster: &ObjectKey) -> kube::
 /// # Errors
 /// What the API server answers: what exists is not known then.
 pub(super) async fn find(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
+    in_time(cluster, first_of(client, cluster)).await
+}
+
+async fn first_of(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
     let ObjectKey { namespace, name } = cluster;
     let all = || ListParams::default().labels(&selector());
     let deployments = || Api::<Deployment>::namespaced(client.clone(), namespace);
@@ -74,6 +86,18 @@ pub(super) async fn find(client: &Client, cluster: &ObjectKey) -> kube::Result<O
     let pods = pages::objects(Api::<Pod>::namespaced(client.clone(), namespace), all());
     let found = first(pods, |pod| belongs_to(pod, name) && !is_finished(pod)).await?;
     Ok(found.map(|pod| format!("pod {namespace}/{pod}")))
+}
+
+async fn in_time(
+    cluster: &ObjectKey,
+    found: impl Future<Output = kube::Result<Option<String>>>,
+) -> kube::Result<Option<String>> {
+    timeout(LONGEST, found).await.unwrap_or_else(|_| {
+        let (namespace, seconds) = (&cluster.namespace, LONGEST.as_secs());
+        Ok(Some(format!(
+            "an object in {namespace} that was not listed within {seconds} s"
+        )))
+    })
 }
 
 /// The name of the first listed object that `is_meant` selects.

@@ -39,6 +39,17 @@ fn server(
     let log = Arc::clone(&asked);
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let list = list(&request);
+        // What a tenant writes into ConfigMaps and Deployments is not read.
+        let accepted = request.headers().get(http::header::ACCEPT);
+        let is_metadata = accepted.is_some_and(|accepted| {
+            let accepted = accepted.to_str().unwrap();
+            accepted.contains("as=PartialObjectMetadataList")
+        });
+        assert_eq!(
+            is_metadata,
+            ["configmaps", "deployments"].contains(&&*list),
+            "{list}"
+        );
         log.lock().unwrap().push(list.clone());
         let (code, body) = if refused.is_some_and(|refused| refused == list) {
             (
@@ -141,4 +152,42 @@ async fn a_list_that_fails_does_not_count_as_none() {
         let found = find_of_gone(&client, &shop()).await;
         assert!(found.is_err(), "{refused}: {found:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_never_ends_does_not_count_as_none() {
+    let service = tower::service_fn(|_: http::Request<Body>| {
+        std::future::pending::<Result<http::Response<Body>, Infallible>>()
+    });
+    let client = Client::new(service, "tenant");
+    for found in [find_of_gone(&client, &shop()).await, find(&client, &shop()).await] {
+        let found = found.unwrap().unwrap_or_default();
+        assert!(
+            found.contains("in tenant that was not listed within 10 s"),
+            "{found}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_later_page_that_fails_does_not_count_as_none() {
+    let service = tower::service_fn(|request: http::Request<Body>| {
+        let is_later = request.uri().query().unwrap_or_default().contains("continue=");
+        let (code, body) = if is_later {
+            (
+                410,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "no"}),
+            )
+        } else {
+            (
+                200,
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {"continue": "next"}, "items": []}),
+            )
+        };
+        let response = http::Response::builder().status(code);
+        let response = response.body(Body::from(body.to_string().into_bytes()));
+        std::future::ready(Ok::<_, Infallible>(response.unwrap()))
+    });
+    let found = find_of_gone(&Client::new(service, "tenant"), &shop()).await;
+    assert!(found.is_err(), "{found:?}");
 }
