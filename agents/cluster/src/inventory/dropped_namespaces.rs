@@ -223,7 +223,8 @@ fn all_lost(
             "they cannot be confirmed as gone: {why}; if they are not gone, list {namespace} in hostNamespaces again"
         ),
         Presence::Gone | Presence::Present | Presence::Recreated => {
-            "list it again, or release these hosts first (delete the SIPClusters, or request that the hosts be replaced)"
+            "list it again, or release these hosts first (delete the SIPClusters, or request that the hosts be replaced; where the SIPCluster \
+             is gone, sipctl release-orphan; formerRelease in a status is for a former address of a host)"
                 .to_owned()
         }
     };
@@ -342,6 +343,7 @@ mod tests {
         let dropped = check(&[("h1", "uid-h1")]).unwrap_err();
         let expected = "hold hosts there: metal/h1 by tenant/one; list it again";
         assert!(dropped.to_string().contains(expected), "{dropped}");
+        assert!(dropped.to_string().contains("sipctl release-orphan"), "{dropped}");
         let object = cluster(&json!({}));
         assert_eq!(dropped.holders(), [object.object_ref(&())]);
     }
