@@ -186,8 +186,7 @@ async fn blocker(
 }
 
 /// The value of `status.drained` once no pod routes to the hosts that leave; `None` while none leaves.
-#[must_use]
-pub fn goal(held: &Placement) -> Option<Drained> {
+fn goal(held: &Placement) -> Option<Drained> {
     let leaves = |member: &api::Member| member.state == MemberState::Releasing;
     let leave = held.former_release.is_some() || held.members.iter().any(leaves);
     leave.then(|| Drained {
@@ -196,9 +195,11 @@ pub fn goal(held: &Placement) -> Option<Drained> {
     })
 }
 
-/// The same as long as the report does not hold for it. What is reported stays when the release that it was for has ended: the highest revision of
-/// the releases that go on is a lower one, and a lower report would tell nothing more.
-fn open_goal(held: &Placement, reported: Option<Drained>) -> Option<Drained> {
+/// The value of `status.drained` once no pod routes to the hosts that leave; `None` while none leaves, and while what is reported covers those that
+/// do. What is reported stays when the release that it was for has ended: the highest revision of the releases that go on is a lower one, and a
+/// lower report would tell nothing more.
+#[must_use]
+pub fn open_goal(held: &Placement, reported: Option<Drained>) -> Option<Drained> {
     let is_covered =
         |goal: &Drained| reported.is_some_and(|reported| reported.covers(goal.epoch, goal.revision));
     goal(held).filter(|goal| !is_covered(goal))

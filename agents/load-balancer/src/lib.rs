@@ -37,5 +37,5 @@ mod template_store;
 mod templates;
 mod texts;
 
-pub use cluster_routing::goal;
+pub use cluster_routing::open_goal;
 pub use configurations::has_no_released;

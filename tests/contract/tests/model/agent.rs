@@ -153,7 +153,8 @@ impl Agent {
         let seen = self.seen.clusters[index].as_ref();
         let seen = seen.filter(|seen| seen.uid == request.uid)?;
         let answered = Position::new(placement.epoch, placement.revision);
-        if let Some(held) = seen.position() {
+        let takes_older = mutation == Some(Mutation::OlderAnswersTaken);
+        if let Some(held) = seen.position().filter(|_| !takes_older) {
             not_older(held, answered).ok()?;
         }
         let is_fenced = mutation != Some(Mutation::StatusUnfenced);

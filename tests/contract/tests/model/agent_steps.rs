@@ -1,5 +1,7 @@
 //! What an agent may do next, and what numbers a hostile one forges.
 
+use scheduler::ledger::position::LIMIT;
+
 use crate::{
     protocol::{Action, FORGED, MOST, State, UNDER_WAY},
     world::{CLUSTERS, HostKey},
@@ -63,7 +65,8 @@ impl State {
         self.spent.forged += 1;
         let cluster = &mut self.world.now.clusters[usize::from(cluster)];
         if let Some(status) = cluster.as_mut().and_then(|cluster| cluster.status.as_mut()) {
-            (status.epoch, status.revision, status.is_forged) = (epoch, revision, true);
+            (status.epoch, status.revision) = (epoch, revision);
+            status.is_forged = epoch.max(revision) > LIMIT;
         }
     }
 

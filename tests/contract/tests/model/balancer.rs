@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 
 use api::Drained;
 use kit::placement::Position;
-use load_balancer_agent::has_no_released;
+use load_balancer_agent::{has_no_released, open_goal};
 
 use crate::{
     ledger::Held,
     mutations::Mutation,
     protocol::{Action, State},
-    world::{CLUSTERS, Cluster, Observed},
+    world::{CLUSTERS, Cluster, Observed, Status},
 };
 
 /// Load balancers of a cluster, of which an edit may drop the last.
@@ -36,7 +36,7 @@ pub(crate) struct View {
     names_last: bool,
     /// With the addresses that the status holds, and the scheduler does not take away.
     desired: Config,
-    /// What it reports once no pod routes to a host that leaves; `None` while none leaves.
+    /// What it reports once no pod routes to a host that leaves; `None` while none leaves that the last report does not cover.
     goal: Option<Position>,
 }
 
@@ -132,6 +132,14 @@ impl View {
     }
 }
 
+/// A position as the API server holds it.
+fn reported(at: Position) -> Drained {
+    Drained {
+        epoch: at.epoch(),
+        revision: at.revision(),
+    }
+}
+
 impl State {
     fn cluster(&self, cluster: u8) -> Option<&Cluster> {
         self.world.now.clusters[usize::from(cluster)].as_ref()
@@ -152,10 +160,16 @@ impl State {
             .as_ref()
     }
 
-    /// What a pass that begins now reads. The scheduler refuses it a placement as new as a forged status.
+    /// Whether a status shows a later epoch than the ledger has reached: somebody has forged it.
+    pub(crate) fn is_beyond(&self, status: &Status) -> bool {
+        status.epoch > self.ledger.history.epoch()
+    }
+
+    /// What a pass that begins now reads. The scheduler refuses it a placement as new as a status that is beyond the ledger.
     pub(crate) fn view(&self, cluster: u8) -> Option<View> {
-        let status = self.cluster(cluster)?.status.as_ref();
-        let status = status.filter(|status| !status.is_forged)?;
+        let object = self.cluster(cluster)?;
+        let status = object.status.as_ref();
+        let status = status.filter(|status| !status.is_forged && !self.is_beyond(status))?;
         let record = self.ledger.records.get(&cluster);
         let keeps_all = self.mutation == Some(Mutation::LeavesRoutedTo);
         let members = record
@@ -164,15 +178,25 @@ impl State {
             .filter(|member| keeps_all || !member.releasing)
             .filter(|member| status.members.iter().any(|known| known.host == member.host));
         let held = status.held();
-        let goal = load_balancer_agent::goal(&held);
+        let position = Position::new(held.epoch, kit::service::revision(&held));
         Some(View {
             names_last: self.balancers(cluster).names_last,
             desired: Config {
                 addresses: members.filter_map(|member| member.address).collect(),
-                position: Position::new(held.epoch, kit::service::revision(&held)),
+                position,
             },
-            goal: goal.map(|Drained { epoch, revision }| Position::new(epoch, revision)),
+            goal: self.goal(held, object.drained),
         })
+    }
+
+    /// What is to be reported of the pods of a cluster with this status, of which this is reported.
+    fn goal(&self, mut held: api::Placement, known: Option<Position>) -> Option<Position> {
+        if self.mutation == Some(Mutation::FormerReleaseForgotten) {
+            held.former_release = None;
+        }
+        let known = known.filter(|_| self.mutation != Some(Mutation::ReportGoesBack));
+        let Drained { epoch, revision } = open_goal(&held, known.map(reported))?;
+        Some(Position::new(epoch, revision))
     }
 
     /// What the agent and the pods may do next.
@@ -246,16 +270,14 @@ impl State {
             if self.mutation == Some(Mutation::OnlyNamedAsked) {
                 return true;
             }
-            let goal = Drained {
-                epoch: goal.epoch(),
-                revision: goal.revision(),
-            };
+            let all_are_current = self.mutation == Some(Mutation::EarlierConfigurationsCount);
+            let goal = reported(goal);
             let rendered_for = |config: &Config| (config.position.epoch(), config.position.revision());
             let has_pod = pods_count && (unread.is_some() || !running.addresses.is_empty());
             return !has_pod
                 && config
                     .as_ref()
-                    .is_none_or(|config| has_no_released(rendered_for(config), goal));
+                    .is_none_or(|config| all_are_current || has_no_released(rendered_for(config), goal));
         };
         let follows = match self.mutation {
             Some(Mutation::TextsCompared) => running.addresses == desired.addresses,
@@ -267,9 +289,8 @@ impl State {
     /// What the agent would report by what it has read: up to which release of the status no pod routes to a host that leaves.
     pub(crate) fn drained(&self, cluster: u8, view: &View) -> Option<Position> {
         let goal = view.goal?;
-        let is_reported = self.cluster(cluster)?.drained == Some(goal);
         let mut entries = (0u8..).take(ENTRIES);
-        let drained = !is_reported && entries.all(|entry| self.is_current(cluster, entry, view, goal));
+        let drained = entries.all(|entry| self.is_current(cluster, entry, view, goal));
         drained.then_some(goal)
     }
 
@@ -283,8 +304,12 @@ impl State {
 
     /// A report is written to the status.
     pub(crate) fn report_drained(&mut self, cluster: u8, drained: Position) {
-        if let Some(there) = &mut self.world.now.clusters[usize::from(cluster)] {
-            there.drained = Some(drained);
+        let Some(there) = &mut self.world.now.clusters[usize::from(cluster)] else {
+            return;
+        };
+        let before = there.drained.replace(drained);
+        if before.is_some_and(|before| before.epoch() == drained.epoch() && drained < before) {
+            self.report_went_back = Some(cluster);
         }
     }
 

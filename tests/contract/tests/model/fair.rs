@@ -103,6 +103,15 @@ pub(crate) fn settle(state: &State) -> Result<(), String> {
     state.requests.clear();
     state.answers.clear();
     state.agents[0].stream = None;
+    // A scheduler that has taken in all that a site shows does not believe a status that shows more later. Somebody restarts it.
+    let mut statuses = state.world.now.clusters.iter().flatten();
+    let is_beyond = statuses.any(|cluster| {
+        let status = cluster.status.as_ref();
+        status.is_some_and(|status| !status.is_forged && state.is_beyond(status))
+    });
+    if is_beyond {
+        state.step(Action::Crash);
+    }
     let mut unsettled = Ok(());
     for _ in 0..ROUNDS {
         let before = state.world.clone();
@@ -148,7 +157,9 @@ fn settled(state: &State) -> Result<(), &'static str> {
         }
         if let Some(cluster) = holder {
             held[usize::from(cluster)] += 1;
-            replaces_none[usize::from(cluster)] |= faulty && holder != host.label;
+            let record = records.get(&cluster);
+            let is_replacement = record.is_some_and(|held| is_replacement(held, key));
+            replaces_none[usize::from(cluster)] |= faulty && holder != host.label && is_replacement;
         } else if !faulty && host.address.is_some() {
             // A member of another cluster may be its machine. That one goes on as long as its cluster wants it, or until an operator
             // releases it.
@@ -178,12 +189,20 @@ fn settled(state: &State) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Whether a cluster's member was claimed in the place of another one, and is not bound yet.
+fn is_replacement(held: &Held, host: HostKey) -> bool {
+    let mut members = held.0.members.iter();
+    members.any(|(id, member)| world::host_key(id) == host && member.replaces.is_some())
+}
+
 /// Members whose hosts have vanished and may come back: somebody may have paused them before. They fail in time, and the clock stands still.
+/// One of which the time is not stored would never fail.
 fn awaited(state: &State, cluster: u8) -> usize {
     let record = state.ledger.records.get(&cluster);
     let members = record.into_iter().flat_map(|held| &held.0.members);
     let awaited = members.filter(|(id, member)| {
         member.suspended
+            && member.unwell_since.is_some()
             && member.state != MemberState::Releasing
             && state.world.host(world::host_key(id)).is_none()
     });
@@ -274,4 +293,36 @@ pub(crate) fn beginnings() -> Vec<State> {
         state.spent = Spent::default();
     }
     beginnings
+}
+
+/// One edit drops a load balancer whose pod has not started yet, and releases the cluster's host. The other load balancer has followed.
+pub(crate) fn not_started() -> State {
+    let mut state = State::new([1, 1]);
+    for _ in 0..3 {
+        without_balancers(&mut state, 1);
+    }
+    state.step(Action::Render(0, 0));
+    state.step(Action::Follow(0, 0));
+    state.step(Action::Render(0, 1));
+    state.step(Action::Name(0, false));
+    state.step(Action::Scale(0, 0));
+    without_balancers(&mut state, 1);
+    state.step(Action::Render(0, 0));
+    state.step(Action::Follow(0, 0));
+    state.spent = Spent::default();
+    state
+}
+
+/// A cluster releases two hosts, one after the other. Its load balancers have not followed yet.
+pub(crate) fn two_releases() -> State {
+    let mut state = State::new([2, 1]);
+    for _ in 0..3 {
+        round(&mut state, 1);
+    }
+    for want in [1, 0] {
+        state.step(Action::Scale(0, want));
+        without_balancers(&mut state, 1);
+    }
+    state.spent = Spent::default();
+    state
 }

@@ -165,8 +165,9 @@ fn walk(
         let mut actions = Vec::new();
         model.actions(&state, &mut actions);
         if let Some(mutation) = model.mutation.filter(|_| rng.random_bool(0.95)) {
-            let (likely, others): (Vec<_>, Vec<_>) =
-                actions.into_iter().partition(|action| mutation.favours(action));
+            let (likely, others): (Vec<_>, Vec<_>) = actions
+                .into_iter()
+                .partition(|action| mutation.favours(action, &state));
             actions = if likely.is_empty() { others } else { likely };
         }
         let Some(action) = actions.choose(&mut rng) else {

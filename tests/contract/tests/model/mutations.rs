@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use stateright::Model as _;
 
 use crate::{
-    properties,
-    protocol::{Action, Again, Protocol},
+    fair, properties,
+    protocol::{Action, Again, Protocol, State},
     rare::Rare,
+    world::HostKey,
 };
 
 /// A rule that is got wrong.
@@ -40,10 +41,18 @@ pub(crate) enum Mutation {
     StatusUnfenced,
     /// The API server takes the configurations of a load-balancer agent that was paused, whatever has become of the ones that it has found.
     LateConfigurationTaken,
+    /// A cluster agent takes answers that are older than the status.
+    OlderAnswersTaken,
+    /// A configuration counts as one without the hosts that leave, whatever placement it was rendered for.
+    EarlierConfigurationsCount,
+    /// The load-balancer agent does not know of releases that the members in the status do not show.
+    FormerReleaseForgotten,
+    /// The load-balancer agent reports again for the releases that go on, though its report covers them.
+    ReportGoesBack,
 }
 
 impl Mutation {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 17] = [
         Self::NoMark,
         Self::AnswersBeforeDisk,
         Self::NoConfirmation,
@@ -57,10 +66,27 @@ impl Mutation {
         Self::PodsOfGoneClusters,
         Self::StatusUnfenced,
         Self::LateConfigurationTaken,
+        Self::OlderAnswersTaken,
+        Self::EarlierConfigurationsCount,
+        Self::FormerReleaseForgotten,
+        Self::ReportGoesBack,
     ];
 
-    /// Whether an action is likely on the way to what it breaks; without a known way all are.
-    pub(crate) fn favours(self, action: &Action) -> bool {
+    /// The states in which its orders begin: close to what it breaks if few of all orders get there.
+    fn beginnings(self, model: &Protocol) -> Vec<State> {
+        let mut own = match self {
+            Self::EarlierConfigurationsCount => vec![fair::not_started()],
+            Self::ReportGoesBack => vec![fair::two_releases()],
+            _ => return model.init_states(),
+        };
+        for state in &mut own {
+            state.mutation = Some(self);
+        }
+        own
+    }
+
+    /// Whether an action is likely on the way from this state to what it breaks; without a known way all are.
+    pub(crate) fn favours(self, action: &Action, state: &State) -> bool {
         match self {
             // Nothing is disturbed but pods, which are slow: one agent changes one cluster.
             Self::TextsCompared => match action {
@@ -83,7 +109,7 @@ impl Mutation {
                 | Action::Scale(0, _) => true,
                 _ => false,
             },
-            Self::StatusUnfenced => matches!(
+            Self::StatusUnfenced | Self::OlderAnswersTaken => matches!(
                 action,
                 Action::Look(_)
                     | Action::Declare(..)
@@ -106,6 +132,38 @@ impl Mutation {
                     | Action::Settle
                     | Action::Rare(Rare::RenderLate(_))
             ),
+            // The pod of the load balancer that was dropped starts after the host is free.
+            Self::EarlierConfigurationsCount => match action {
+                Action::Follow(0, 1) => {
+                    let record = state.ledger.records.get(&0);
+                    record.is_none_or(|held| held.members().next().is_none())
+                }
+                Action::Serve(request, again) => (request.agent, *again) == (1, Again::No),
+                Action::Look(1)
+                | Action::Report(1)
+                | Action::Take(1)
+                | Action::Act(1, 0, ..)
+                | Action::Drain(0)
+                | Action::Commit
+                | Action::Settle => true,
+                _ => false,
+            },
+            // After the first report the later release ends, and the earlier one goes on.
+            Self::ReportGoesBack => match action {
+                Action::Act(1, 0, host, _) => is_later_release(state, *host),
+                Action::Serve(request, again) => (request.agent, *again) == (1, Again::No),
+                Action::Hear(answer, again) => (answer.request.agent, *again) == (1, Again::No),
+                Action::Look(1)
+                | Action::Declare(1, 0)
+                | Action::Report(1)
+                | Action::Take(1)
+                | Action::Render(0, _)
+                | Action::Follow(0, _)
+                | Action::Drain(0)
+                | Action::Commit
+                | Action::Settle => true,
+                _ => false,
+            },
             _ => true,
         }
     }
@@ -127,15 +185,28 @@ impl Mutation {
             | Self::OnlyNamedAsked
             | Self::LeavesRoutedTo
             | Self::PodsOfGoneClusters
-            | Self::LateConfigurationTaken => &[
+            | Self::LateConfigurationTaken
+            | Self::EarlierConfigurationsCount => &[
                 "a free host is in no running configuration",
                 "a host is claimed only when no other cluster's pods route to it",
             ],
-            Self::NoMark => &[properties::ENDS],
+            Self::NoMark | Self::FormerReleaseForgotten => &[properties::ENDS],
             Self::AnswersBeforeDisk => &["what was answered is held until it is released"],
-            Self::StatusUnfenced => &["no placement in a status is replaced by an older one"],
+            Self::StatusUnfenced | Self::OlderAnswersTaken => {
+                &["no placement in a status is replaced by an older one"]
+            }
+            Self::ReportGoesBack => &[properties::REPORTS_RISE],
         }
     }
+}
+
+/// Whether the first cluster releases another host since before this one.
+fn is_later_release(state: &State, host: HostKey) -> bool {
+    let Some(held) = state.ledger.records.get(&0) else {
+        return false;
+    };
+    let released = held.members().find(|member| member.host == host);
+    released.is_some_and(|released| held.members().any(|member| member.revision < released.revision))
 }
 
 /// Random orders after which a mutation must have been found.
@@ -154,7 +225,7 @@ fn every_rule_that_is_got_wrong_is_found() {
             mutation: Some(mutation),
             has_rare: mutation.needs_rare(),
         };
-        let beginnings = model.init_states();
+        let beginnings = mutation.beginnings(&model);
         let found = (1..=MOST).find_map(|seed| {
             let broken = crate::walk(&model, &beginnings, seed, &mut BTreeSet::new()).err()?;
             Some((seed, broken))

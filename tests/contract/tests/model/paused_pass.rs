@@ -2,8 +2,9 @@
 //! placement have changed. When the process goes on, its writes arrive late. Each is made on a condition: of a configuration, that it is as it
 //! was when the pass began; of the status, that the whole object is.
 //!
-//! A configuration that is deleted meanwhile is not written here. On the API server such a write makes one, which no pod reads: its Deployment
-//! is deleted too, and is applied again after another configuration only.
+//! Nothing is made late here: no configuration where there was none when the pass began, and no Deployment, before which the product reads the
+//! `SIPCluster` once more (`agents/kit/src/service/apply.rs`). Nor is anything written late for a `SIPCluster` that is gone or made again. A
+//! configuration that was there and is deleted meanwhile is not written by the product either: the API server refuses the condition on its version.
 
 use kit::placement::Position;
 

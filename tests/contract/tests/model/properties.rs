@@ -12,6 +12,9 @@ use crate::{
 /// That everything settles.
 pub(crate) const ENDS: &str = "when nothing bad happens any more, all releases end";
 
+/// That a report on pods is not replaced by a lower one.
+pub(crate) const REPORTS_RISE: &str = "in one epoch no report on pods is replaced by a lower one";
+
 /// The promises, and what has to be seen somewhere.
 pub(crate) fn all() -> Vec<Property<Protocol>> {
     vec![
@@ -36,6 +39,7 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
             "no placement in a status is replaced by an older one",
             |_, state: &State| state.went_back.is_none(),
         ),
+        Property::always(REPORTS_RISE, |_, state: &State| state.report_went_back.is_none()),
         Property::always(
             "what was answered is held until it is released",
             |_, state: &State| state.promises_are_kept(),

@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub(crate) claimed_early: Option<HostKey>,
     /// A cluster of which an agent has replaced the placement in the status by an older one.
     pub(crate) went_back: Option<u8>,
+    /// A cluster of which a report on pods is lower than the one before, in the same epoch.
+    pub(crate) report_went_back: Option<u8>,
     /// The last pass of a load-balancer agent that was paused.
     pub(crate) paused: Option<Pass>,
     /// Indices into [`SEEN`].
@@ -181,6 +183,7 @@ impl State {
             freed_early: None,
             claimed_early: None,
             went_back: None,
+            report_went_back: None,
             paused: None,
             mutation: None,
             seen: BTreeSet::new(),

@@ -90,8 +90,9 @@ pub(crate) struct Status {
     pub(crate) members: Vec<Member>,
     /// Of a release that the members do not show.
     pub(crate) former_release: Option<u64>,
-    /// Whether somebody has forged its position. No agent acts on such a status. Who forges here takes it away again before the cluster agent
-    /// hears the next answer, or nothing more would be tried of the cluster.
+    /// Whether somebody has forged a position that no ledger can have issued, and above which the scheduler does not raise its own. No agent acts
+    /// on such a status. Who forges here takes it away again before the cluster agent hears the next answer, or nothing more would be tried of the
+    /// cluster. A forged position up to the limit stays until the scheduler, after a restart, has raised its own above it.
     pub(crate) is_forged: bool,
 }
 
@@ -161,7 +162,7 @@ impl Cluster {
         }
     }
 
-    /// The position in the status, if nobody has forged it.
+    /// The position in the status, if a ledger can have issued it.
     pub(crate) fn position(&self) -> Option<Position> {
         let status = self.status.as_ref().filter(|status| !status.is_forged)?;
         Some(Position::new(status.epoch, status.revision))
