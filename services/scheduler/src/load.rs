@@ -70,11 +70,16 @@ pub(crate) fn changes() -> Option<CallChanges> {
 /// # Errors
 /// [`Error::TooLate`].
 pub(crate) fn require_time() -> Result<(), Error> {
-    let deadline = DEADLINE.try_with(|deadline| *deadline).ok().flatten();
-    match deadline {
-        Some(deadline) if deadline <= Instant::now() => Err(Error::TooLate { maybe: false }),
+    match time_left() {
+        Some(left) if left.is_zero() => Err(Error::TooLate { maybe: false }),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Time until the answer to the call that this task serves must be given; `None`: it has no deadline, or there is no call.
+pub(crate) fn time_left() -> Option<Duration> {
+    let deadline = DEADLINE.try_with(|deadline| *deadline).ok().flatten()?;
+    Some(deadline.saturating_duration_since(Instant::now()))
 }
 
 /// A stream whose panic is its last item, as a status.

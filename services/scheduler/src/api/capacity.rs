@@ -1,10 +1,227 @@
-//! How many copies of a cluster fit in a site.
+//! How many copies of a cluster fit in each site.
 
-use std::time::Instant;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use placement::{ClusterName, Holder, Member, MemberState, Namespace, Refusal, Request, Site};
+use proto::inventory::v1::{FindCapacityRequest, FindCapacityResponse, SiteCapacity, UnsyncedSite};
+use tokio::time::timeout_at;
 
-use crate::{error::Error, ledger::StageMetrics, region::SLICE, spec::Spec, violation::Violation};
+use super::inventory::invalid;
+use crate::{
+    convert,
+    error::Error,
+    ledger::StageMetrics,
+    load,
+    region::{Region, SLICE, SharedSite},
+    site,
+    spec::Spec,
+    violation::Violation,
+};
+
+/// Most copies of a cluster that are counted in a site.
+const COPIES: u32 = 1000;
+
+/// How long a question waits for a site that is locked or rests after a copy, before it has tried all others.
+const BRIEF: Duration = Duration::from_millis(100);
+/// How long it waits for one site after that.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time for a question without a deadline.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Why a site has no result that had no time for the question.
+const BUSY: &str = "busy: changes of the site or other questions left no time for this read; retry";
+
+/// A `FindCapacity`, parsed.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    spec: Spec,
+    namespace: Namespace,
+    most: u32,
+}
+
+impl Question {
+    /// Parses it.
+    ///
+    /// # Errors
+    /// Every field that breaks a rule.
+    pub(super) fn parse(request: FindCapacityRequest) -> Result<Self, Error> {
+        let FindCapacityRequest {
+            spec,
+            namespace,
+            max_copies,
+        } = request;
+        let spec = spec.ok_or_else(|| invalid("spec", "is missing"))?;
+        let spec = convert::declared_spec(spec, "spec").map_err(Error::Invalid)?;
+        let members = spec.require_members(None, "spec");
+        members.map_err(|violation| Error::Invalid(vec![violation]))?;
+        let namespace = Namespace::new(if namespace.is_empty() {
+            "default"
+        } else {
+            &namespace
+        })
+        .map_err(|error| invalid("namespace", error))?;
+        Ok(Self {
+            spec,
+            namespace,
+            most: max_copies.clamp(1, COPIES),
+        })
+    }
+}
+
+/// How long a question about all sites waits for each, so that busy sites neither hide others nor use up the time until its deadline.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    /// For each site before all are tried.
+    brief: Duration,
+    /// From then on it waits for no site.
+    until: Instant,
+    /// From then on it waits for no permit either: what is left is for the answer.
+    ends: Instant,
+}
+
+impl Waits {
+    /// For a question about so many sites that has so much time.
+    fn new(now: Instant, time: Duration, sites: usize) -> Self {
+        let waits = time / 3 * 2;
+        Self {
+            // Half of the time is left for the sites that are busy.
+            brief: BRIEF.min(share(waits / 2, sites)),
+            until: now + waits,
+            ends: now + time / 6 * 5,
+        }
+    }
+
+    /// For one of so many busy sites that are left.
+    fn next(&self, now: Instant, sites: usize) -> Duration {
+        PATIENCE.min(share(self.until.saturating_duration_since(now), sites))
+    }
+}
+
+/// The time for each of so many sites.
+fn share(time: Duration, sites: usize) -> Duration {
+    time / u32::try_from(sites.max(1)).unwrap_or(u32::MAX)
+}
+
+/// How many copies fit in each site. Sites that have no time at once are asked again after all others.
+///
+/// # Errors
+/// [`Error::Stopped`] when the process ends.
+pub(super) async fn find(
+    region: &Region,
+    caller: &str,
+    question: Question,
+) -> Result<FindCapacityResponse, Error> {
+    let all = region.sites();
+    let time = load::time_left().unwrap_or(LONGEST);
+    let waits = Waits::new(Instant::now(), time, all.len());
+    let asking = Asking {
+        region,
+        caller,
+        question,
+        ends: waits.ends,
+    };
+    let (mut sites, mut unsynced, mut busy) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, site) in all {
+        match asking.ask(&name, &site, waits.brief).await? {
+            Asked::Counted(capacity) => sites.push(capacity),
+            Asked::Unsynced(site) => unsynced.push(site),
+            Asked::Busy => busy.push((name, site)),
+        }
+    }
+    let count = busy.len();
+    for (asked, (name, site)) in busy.into_iter().enumerate() {
+        let patience = waits.next(Instant::now(), count - asked);
+        match asking.ask(&name, &site, patience).await? {
+            Asked::Counted(capacity) => sites.push(capacity),
+            Asked::Unsynced(site) => unsynced.push(site),
+            Asked::Busy => unsynced.push(UnsyncedSite {
+                site: name,
+                reason: BUSY.to_owned(),
+            }),
+        }
+    }
+    sites.sort_by(|one, other| one.site.cmp(&other.site));
+    unsynced.sort_by(|one, other| one.site.cmp(&other.site));
+    Ok(FindCapacityResponse { sites, unsynced })
+}
+
+/// A question that a caller asks of one site after the other.
+#[derive(Debug)]
+struct Asking<'a> {
+    region: &'a Region,
+    caller: &'a str,
+    question: Question,
+    /// When it waits for nothing any more.
+    ends: Instant,
+}
+
+/// What a site answers.
+#[derive(Debug)]
+enum Asked {
+    Counted(SiteCapacity),
+    Unsynced(UnsyncedSite),
+    /// It had no time.
+    Busy,
+}
+
+impl Asking<'_> {
+    async fn ask(&self, name: &str, shared: &Arc<SharedSite>, patience: Duration) -> Result<Asked, Error> {
+        let Self { region, caller, .. } = *self;
+        // Copies are placed one after the other on a copy of the model, so the lock is not needed for long. Others that ask
+        // wait before they have one.
+        let begin = {
+            let (region, question) = (region.clone(), self.question.clone());
+            move |locked: &site::Site| -> Result<_, Error> {
+                locked.require_synced()?;
+                let revision = region.state(locked).position.into();
+                let Question {
+                    spec,
+                    namespace,
+                    most,
+                } = question;
+                Ok((
+                    Count::new(locked.model().clone(), spec, namespace, most),
+                    revision,
+                ))
+            }
+        };
+        let read = region.read_copying(caller, shared, patience, begin);
+        let Ok(read) = timeout_at(self.ends.into(), read).await else {
+            return Ok(Asked::Busy);
+        };
+        let Some((started, mut copy)) = read? else {
+            return Ok(Asked::Busy);
+        };
+        let (mut count, revision) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                return Ok(Asked::Unsynced(UnsyncedSite {
+                    site: name.to_owned(),
+                    reason: error.to_string(),
+                }));
+            }
+        };
+        loop {
+            let metrics = region.committer().metrics().clone();
+            let advanced = region.compute_copy(copy, move || count.advance(&metrics)).await?;
+            copy = advanced.1;
+            match advanced.0? {
+                Counted::More(more) => count = more,
+                Counted::All(copies, limit) => {
+                    return Ok(Asked::Counted(SiteCapacity {
+                        site: name.to_owned(),
+                        copies,
+                        limit,
+                        revision: Some(revision),
+                    }));
+                }
+            }
+        }
+    }
+}
 
 /// The name of a cluster that is only asked about.
 ///
@@ -85,5 +302,97 @@ impl Count {
             self.model.hold(&take.host, holder);
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, thread};
+
+    use super::*;
+    use crate::{
+        ledger::{CallChanges, Contents, History, commit},
+        policy::Policies,
+    };
+
+    fn region(sites: &[&str]) -> (Region, commit::Writer) {
+        let histories = sites.iter().map(|site| ((*site).to_owned(), History::default()));
+        let contents = Contents {
+            histories: histories.collect::<BTreeMap<_, _>>(),
+            ..Contents::default()
+        };
+        let (committer, writer) = commit::committer(contents.commit);
+        (Region::new(contents, Policies::new(), committer), writer)
+    }
+
+    /// Names of the sites that had no time for a question whose caller waits so long.
+    async fn busy(region: &Region, time: Duration) -> Vec<String> {
+        let question = Question {
+            spec: Spec::default(),
+            namespace: Namespace::new("default").unwrap(),
+            most: 1,
+        };
+        let deadline = Instant::now() + time;
+        let found = load::within(
+            Some(deadline.into()),
+            CallChanges::default(),
+            find(region, "one", question),
+        );
+        let FindCapacityResponse { sites, unsynced } = found.await.expect("in time").unwrap();
+        // No site has reported; one that had time for the question says so.
+        assert_eq!((sites.len(), unsynced.len()), (0, region.sites().len()));
+        let busy = unsynced.into_iter().filter(|site| site.reason == BUSY);
+        busy.map(|site| site.site).collect()
+    }
+
+    #[tokio::test]
+    async fn busy_sites_do_not_hide_one_that_rests() {
+        let (region, _writer) = region(&["a", "b", "c", "d", "z"]);
+        let resting = region.site("z").unwrap();
+        let copy = |_: &site::Site| thread::sleep(Duration::from_millis(200));
+        let copied = region.read_copying("other", &resting, Duration::MAX, copy).await;
+        drop(copied.unwrap().unwrap());
+        let locked = ["a", "b", "c", "d"].map(|site| region.site(site).unwrap());
+        let locks: Vec<_> = locked.iter().map(|site| site.lock()).collect();
+        assert_eq!(busy(&region, Duration::from_secs(5)).await, ["a", "b", "c", "d"]);
+        drop(locks);
+    }
+
+    #[tokio::test]
+    async fn a_busy_site_leaves_a_short_deadline_to_others() {
+        let (region, _writer) = region(&["a", "b"]);
+        let locked = region.site("a").unwrap();
+        let lock = locked.lock();
+        assert_eq!(busy(&region, Duration::from_secs(2)).await, ["a"]);
+        drop(lock);
+    }
+
+    #[tokio::test]
+    async fn a_question_waits_for_no_permit_after_its_time() {
+        let (region, _writer) = region(&["a", "b"]);
+        let kept = region.site("b").unwrap();
+        let read = region.read_copying("one", &kept, Duration::MAX, |_: &site::Site| ());
+        // The caller has the one copy that it may have.
+        let copy = read.await.unwrap().unwrap();
+        assert_eq!(busy(&region, Duration::from_secs(1)).await, ["a", "b"]);
+        drop(copy);
+    }
+
+    #[test]
+    fn busy_sites_share_two_thirds_of_the_time() {
+        let (now, time) = (Instant::now(), Duration::from_secs(30));
+        let waits = Waits::new(now, time, 4);
+        assert_eq!(waits.brief, BRIEF);
+        let mut later = now + 4 * waits.brief;
+        for left in (1..=4).rev() {
+            later += waits.next(later, left);
+        }
+        assert!(later <= now + Duration::from_secs(20));
+        assert!(later > now + Duration::from_secs(19));
+        assert_eq!(waits.next(now, 1), PATIENCE);
+        assert_eq!(waits.next(now + time, 1), Duration::ZERO);
+        // However many sites there are, half of it is left after all are tried.
+        let many = Waits::new(now, time, 10_000);
+        assert!(10_000 * many.brief <= Duration::from_secs(10));
     }
 }

@@ -1,22 +1,20 @@
 //! `sip.inventory.v1.InventoryService`.
 
-use std::{ops::Bound, pin::Pin, time::Duration};
+use std::{ops::Bound, pin::Pin};
 
-use ::placement::{HostName, Namespace};
+use ::placement::HostName;
 use futures::Stream;
 use proto::inventory::v1::{
     self as wire, ExplainHostRequest, ExplainHostResponse, FindCapacityRequest, FindCapacityResponse,
     GetHostRequest, GetHostResponse, ListHostsRequest, ListHostsResponse, ListSitesRequest,
     ListSitesResponse, RepairSiteRequest, RepairSiteResponse, ReportHostsRequest, ReportHostsResponse,
-    ResetSiteFenceRequest, ResetSiteFenceResponse, SiteCapacity, UnsyncedSite,
-    inventory_service_server::InventoryService,
+    ResetSiteFenceRequest, ResetSiteFenceResponse, inventory_service_server::InventoryService,
 };
-use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     authorizer::{Authorized, Authorizer},
-    capacity::{Count, Counted},
+    capacity::{self, Question},
     explain::{self, Explain},
     hosts::{Walk, Walked, host_record},
     page::{self, Listing},
@@ -33,14 +31,6 @@ use crate::{
     term::Terms,
     violation::Violation,
 };
-
-/// Most copies of a cluster that are counted in a site.
-const COPIES: u32 = 1000;
-
-/// How long a question about all sites waits for one that is at work.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// After so long it waits for none any more: however many sites are at work, it is answered with the others before its deadline.
-const PATIENCE_FOR_ALL: Duration = Duration::from_secs(20);
 
 /// The service on a region, while there is a term.
 #[derive(Clone, Debug)]
@@ -139,76 +129,8 @@ impl Inventory {
 
     async fn capacity(authorized: Authorized<FindCapacityRequest>) -> Result<FindCapacityResponse, Error> {
         let (request, caller, terms) = authorized.into_parts();
-        let FindCapacityRequest {
-            spec,
-            namespace,
-            max_copies,
-        } = request;
-        let spec = spec.ok_or_else(|| invalid("spec", "is missing"))?;
-        let spec = convert::declared_spec(spec, "spec").map_err(Error::Invalid)?;
-        let members = spec.require_members(None, "spec");
-        members.map_err(|violation| Error::Invalid(vec![violation]))?;
-        let namespace = Namespace::new(if namespace.is_empty() {
-            "default"
-        } else {
-            &namespace
-        })
-        .map_err(|error| invalid("namespace", error))?;
-        let most = max_copies.clamp(1, COPIES);
-        let (mut sites, mut unsynced) = (Vec::new(), Vec::new());
-        let region = terms.region()?;
-        let begun = Instant::now();
-        for (name, shared) in region.sites() {
-            // Copies are placed one after the other on a copy of the model, so the lock is not needed for long. Others that ask
-            // wait before they have one.
-            let begin = {
-                let (region, spec, namespace) = (region.clone(), spec.clone(), namespace.clone());
-                move |locked: &Site| {
-                    locked.require_synced()?;
-                    let revision = region.state(locked).position.into();
-                    Ok((
-                        Count::new(locked.model().clone(), spec, namespace, most),
-                        revision,
-                    ))
-                }
-            };
-            let patience = PATIENCE.min(PATIENCE_FOR_ALL.saturating_sub(begun.elapsed()));
-            let read = region.read_copying(&caller, &shared, patience, begin).await?;
-            let Some((started, mut copy)) = read else {
-                unsynced.push(UnsyncedSite {
-                    site: name,
-                    reason: "busy: changes of the site left no time for this read; retry".to_owned(),
-                });
-                continue;
-            };
-            let started: Result<_, Error> = started;
-            let (mut count, revision) = match started {
-                Ok(started) => started,
-                Err(error) => {
-                    unsynced.push(UnsyncedSite {
-                        site: name,
-                        reason: error.to_string(),
-                    });
-                    continue;
-                }
-            };
-            let (copies, limit) = loop {
-                let metrics = region.committer().metrics().clone();
-                let advanced = region.compute_copy(copy, move || count.advance(&metrics)).await?;
-                copy = advanced.1;
-                match advanced.0? {
-                    Counted::More(more) => count = more,
-                    Counted::All(copies, limit) => break (copies, limit),
-                }
-            };
-            sites.push(SiteCapacity {
-                site: name,
-                copies,
-                limit,
-                revision: Some(revision),
-            });
-        }
-        Ok(FindCapacityResponse { sites, unsynced })
+        let question = Question::parse(request)?;
+        capacity::find(&terms.region()?, &caller, question).await
     }
 
     async fn get(authorized: Authorized<GetHostRequest>) -> Result<GetHostResponse, Error> {

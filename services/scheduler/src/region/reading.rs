@@ -17,6 +17,9 @@ use crate::{error::Error, site::Site};
 
 /// How many turns a read takes that find the site locked, before it waits for the lock without a turn.
 const ATTEMPTS: usize = 4;
+/// How long a read that has a permit for a copy waits for the site's lock before it gives the permit back. Without this time it would need the lock and
+/// a permit at the same moment, which may never come: a permit that is returned goes to the next that waits for one, and so does the lock.
+const HELD: Duration = Duration::from_millis(50);
 /// Least and most time between two attempts to copy a site.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
@@ -52,9 +55,8 @@ impl Region {
     /// Reads a slice that copies the hosts of the site, for a part of the time at most, and returns it with the permit to keep the copy. `None`:
     /// its lock, and the rest after other copies, have left no time for a copy within `patience`.
     ///
-    /// Nobody waits for one site with a permit in hand: there are few for the copies of all sites, and a site's agent can keep its lock busy for
-    /// long. So the permit is there before the lock is tried, or the lock is there before the permit is tried; what is missing is waited for
-    /// without the other.
+    /// Nobody waits for one site with a permit for longer than [`HELD`]: there are few permits for the copies of all sites, and a site's agent can
+    /// keep its lock busy for long. After that the read waits for the lock without a permit, and copies if there is a permit then.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the process ends.
@@ -82,12 +84,23 @@ impl Region {
             let shared = Arc::clone(site);
             let read = move || match shared.try_reading().filter(|_| shared.copies.reserve()) {
                 Some(locked) => Ok((copied(&shared, &locked, slice), permit)),
-                None => Err(slice),
+                None => Err((slice, permit)),
             };
-            slice = match self.compute(caller, read).await? {
+            let (unread, permit) = match self.compute(caller, read).await? {
                 Ok(copy) => return Ok(Some(copy)),
-                Err(slice) => slice,
+                Err(unread) => unread,
             };
+            slice = unread;
+
+            let waits = Instant::now();
+            if let Ok(locked) = timeout(HELD.min(left), site.reading()).await
+                && site.copies.reserve()
+            {
+                let read = aside(|| copied(site, &locked, slice));
+                return Ok(Some((read, permit)));
+            }
+            drop(permit);
+            left = left.saturating_sub(waits.elapsed());
 
             let waits = Instant::now();
             {
@@ -142,7 +155,7 @@ mod tests {
     };
 
     /// Callers of one site: more than there are permits for copies on any machine.
-    const CALLERS: usize = 1000;
+    const CALLERS: usize = 300;
 
     fn region() -> (Region, commit::Writer) {
         let histories = ["a", "b"].map(|site| (site.to_owned(), History::default()));
@@ -200,5 +213,56 @@ mod tests {
         // Without any patience it is read if it is free.
         let read = region.read_copying("one", &busy, Duration::ZERO, |_: &Site| ());
         assert!(read.await.unwrap().is_some());
+    }
+
+    /// Changes a site again and again.
+    async fn change_always(site: &SharedSite) {
+        loop {
+            let changes = site.changing().await;
+            sleep(Duration::from_millis(1)).await;
+            drop(changes);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_read_needs_no_moment_with_free_lock_and_permit() {
+        let (region, _writer) = region();
+        let (busy, other) = (region.site("a").unwrap(), region.site("b").unwrap());
+        let mut copies: JoinSet<()> = JoinSet::new();
+        for number in 0..CALLERS {
+            let (region, other) = (region.clone(), Arc::clone(&other));
+            copies.spawn(async move {
+                loop {
+                    let permit = region.copy(&number.to_string(), &other).await.unwrap();
+                    sleep(Duration::from_millis(1)).await;
+                    drop(permit);
+                }
+            });
+        }
+        let read = region.read_copying("x", &busy, Duration::from_secs(10), |_: &Site| ());
+        // One changes the site while the other waits for its lock.
+        let read = tokio::select! {
+            read = read => read,
+            () = change_always(&busy) => unreachable!(),
+            () = change_always(&busy) => unreachable!(),
+        };
+        assert!(read.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn reads_at_once_leave_their_site_time_for_changes() {
+        const TOOK: Duration = Duration::from_millis(20);
+        let (region, _writer) = region();
+        let site = region.site("a").unwrap();
+        let copy = async |caller: &str| {
+            let read = region.read_copying(caller, &site, Duration::MAX, |_: &Site| std::thread::sleep(TOOK));
+            read.await.unwrap().unwrap();
+        };
+        let begun = Instant::now();
+        copy("first").await;
+        tokio::join!(copy("one"), copy("two"), copy("three"), copy("four"));
+        // After the first copy four times its duration, and between any two of the others as well.
+        let all = begun.elapsed();
+        assert!(all >= TOOK + 4 * TOOK + 3 * 5 * TOOK, "{all:?}");
     }
 }
