@@ -1,5 +1,5 @@
-//! How many audit lines an identity may cause. Lines about changes, exports and denials are always written: the ledger and the limits of calls bound
-//! them. Of the others each identity has a few at once and one a second, so that a flood of calls that do nothing neither hides lines about others
+//! How many audit lines an identity may cause. Lines about changes, exports, denials and calls that only operators may make are always written: the
+//! ledger and the limits of calls bound them. Of the others each identity has a few at once and one a second, so that a flood of calls that do nothing neither hides lines about others
 //! nor fills the disk. What is withheld is counted, and a notice says how much it was.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use runtime::{telemetry::AUDIT, tls::PeerIdentity};
 
-use crate::call::{Call, Effect};
+use crate::call::{Call, Effect, Who};
 
 /// Lines of one kind that may come at once.
 const BURST: NonZeroU32 = NonZeroU32::new(32).unwrap();
@@ -26,7 +26,10 @@ pub(super) enum Kind {
     Changed,
     /// A call that reads the whole ledger.
     Exported,
-    /// A call of a method that changes or exports something, and that has done neither: it repeats an earlier call, or failed.
+    /// A call that only operators may make, and that has changed and exported nothing: it repeats an earlier call, or failed. Whoever tries to override
+    /// a safeguard has a line for each time.
+    Overriding,
+    /// Any other call of a method that changes something, and that has changed nothing: it repeats an earlier call, or failed.
     Unchanged,
     /// A stream that has changed nothing so far begins or ends.
     Stream,
@@ -38,7 +41,10 @@ impl Kind {
         match (denied, changes, opened) {
             (true, _, _) => Self::Denied,
             (false, 1.., _) => Self::Changed,
-            (false, 0, false) => Self::Unchanged,
+            (false, 0, false) => match call.descriptor().who {
+                Who::Operators => Self::Overriding,
+                Who::ClusterAgent | Who::Agents | Who::Readers | Who::People | Who::Everyone => Self::Unchanged,
+            },
             (false, 0, true) => match call.descriptor().effect {
                 Effect::Read => Self::Exported,
                 Effect::Write => Self::Stream,
@@ -52,7 +58,7 @@ impl Kind {
             Self::Denied => "denied",
             Self::Changed => "changed",
             Self::Exported => "exported",
-            Self::Unchanged | Self::Stream => "called",
+            Self::Overriding | Self::Unchanged | Self::Stream => "called",
         }
     }
 }
@@ -114,7 +120,7 @@ impl Lines {
     /// Whether a line is to be written; one that is not is counted.
     pub(super) fn allows(&self, kind: Kind) -> bool {
         match kind {
-            Kind::Denied | Kind::Changed | Kind::Exported => true,
+            Kind::Denied | Kind::Changed | Kind::Exported | Kind::Overriding => true,
             Kind::Unchanged => self.unchanged.allows(),
             Kind::Stream => self.streams.allows(),
         }
@@ -181,7 +187,10 @@ mod tests {
             (stream, 0, false, false, Kind::Unchanged),
             (stream, 0, false, true, Kind::Stream),
             (stream, 7, false, true, Kind::Changed),
-            (export, 0, false, false, Kind::Unchanged),
+            (export, 0, false, false, Kind::Overriding),
+            (Call::ReleaseOrphan, 0, false, false, Kind::Overriding),
+            (Call::RepairSite, 1, false, false, Kind::Changed),
+            (Call::RepairSite, 0, true, false, Kind::Denied),
             (export, 0, false, true, Kind::Exported),
             (read, 0, true, false, Kind::Denied),
             (read, 2, false, false, Kind::Changed),
@@ -199,7 +208,7 @@ mod tests {
         let written = (0..CALLS).filter(|_| flood.allows(Kind::Unchanged)).count();
         assert!((32..40).contains(&written), "{written}");
         flood.withhold_denied();
-        for kind in [Kind::Denied, Kind::Changed, Kind::Exported] {
+        for kind in [Kind::Denied, Kind::Changed, Kind::Exported, Kind::Overriding] {
             assert!((0..CALLS).all(|_| flood.allows(kind)), "{kind:?}");
         }
         assert!(flood.allows(Kind::Stream) && other.allows(Kind::Unchanged));

@@ -104,6 +104,17 @@ async fn every_change_and_export_has_a_complete_line() {
             until_audited(&caller.to_string(), &says).await;
         }
     }
+    until_audited(&person.to_string(), " exported identity=").await;
+    for (caller, word, call) in [
+        (&site, "changed", Call::ApplyCluster),
+        (&person, "changed", Call::ResetSiteFence),
+        (&person, "opened", Call::ExportLedger),
+        (&person, "exported", Call::ExportLedger),
+    ] {
+        let lines = lines(caller, word);
+        let of_call = lines.iter().filter(|line| text(line, "call") == call.name());
+        assert_eq!(of_call.count(), 1, "{word} {call:?}: {lines:?}");
+    }
     let lines = [site, person].map(|caller| audited(&caller.to_string())).concat();
     for line in &lines {
         let call = Call::ALL
@@ -248,15 +259,16 @@ async fn calls_that_change_nothing_are_counted_in_notices() {
     const CALLS: u64 = 300;
     listen();
     let served = noticing().await;
-    let (flood, other) = (operator("flood"), operator("calm"));
-    let channel = served.channel(&flood);
+    let _reports = (served.report("flood").await, served.report("calm").await);
+    let (flood, other) = (agent("flood", "cluster"), agent("calm", "cluster"));
+    let (channel, calm) = (served.channel(&flood), served.channel(&other));
     let begun = Instant::now();
     for _ in 0..=CALLS {
-        made(&channel, Call::ResetSiteFence, "a").await.unwrap();
+        made(&channel, Call::ApplyCluster, "flood").await.unwrap();
     }
-    made(&served.channel(&other), Call::ResetSiteFence, "a")
-        .await
-        .unwrap();
+    for _ in 0..2 {
+        made(&calm, Call::ApplyCluster, "calm").await.unwrap();
+    }
     assert_eq!(lines(&other, "called").len(), 1, "the flood is not the other's");
     assert_eq!(lines(&flood, "changed").len(), 1, "the first call");
     let written = u64::try_from(lines(&flood, "called").len()).unwrap();
@@ -264,6 +276,23 @@ async fn calls_that_change_nothing_are_counted_in_notices() {
     let notices = until_noticed(&flood, "unchanged", CALLS - written).await;
     let most = begun.elapsed().as_secs() / NOTICES.as_secs() + 1;
     assert!(u64::try_from(notices).unwrap() <= most, "{notices} in {most} s");
+}
+
+#[tokio::test]
+async fn every_failed_call_of_an_operator_has_a_line() {
+    const CALLS: usize = 100;
+    listen();
+    let served = Served::start().await;
+    let caller = operator("failing");
+    let channel = served.channel(&caller);
+    for call in [Call::ReleaseOrphan, Call::RepairSite] {
+        for _ in 0..CALLS {
+            made(&channel, call, "nowhere").await.unwrap_err();
+        }
+        let mut lines = lines(&caller, "called");
+        lines.retain(|line| text(line, "call") == call.name());
+        assert_eq!(lines.len(), CALLS, "{call:?}");
+    }
 }
 
 #[tokio::test]
