@@ -96,7 +96,7 @@ pub(crate) struct Trim {
 }
 
 impl Trim {
-    /// After a commit that has added so many entries of so many bytes together.
+    /// After so many entries of so many bytes together were added since the last trimming.
     pub(crate) fn beside(entries: usize, bytes: u64, shares: &Shares) -> Self {
         let excess = shares.excess().min(EXCESS);
         Self {

@@ -33,6 +33,7 @@ pub(crate) const CASES: &[Case] = &[
     ("the_log_is_read_from_its_newest_entry_in_pages", pages),
     ("the_log_is_kept_within_its_bytes", bytes),
     ("the_log_is_kept_within_its_age", retention::age),
+    ("old_entries_go_as_fast_as_single_ones_come", retention::single),
     ("no_site_evicts_entries_of_another", retention::shares),
     ("entries_of_any_size_stay_within_a_sites_share", retention::uneven),
     (

@@ -50,6 +50,32 @@ pub(crate) fn age(bed: &dyn Bed) {
     assert!((48 * 4..=49 * 4).contains(&removed), "{removed} are gone");
 }
 
+pub(crate) fn single(bed: &dyn Bed) {
+    const OLD: usize = 360;
+    let retention = Retention {
+        age: seconds(900),
+        ..Retention::default()
+    };
+    let uptime = Uptime::default();
+    let ledger = bed.open_with(retention, uptime.clone());
+    let mut model = Model::new();
+    let write = |model: &mut Model, count: usize| {
+        for _ in 0..count {
+            let one = sized(model, Duration::ZERO, 4000);
+            commit(&*ledger, model, &[one]);
+        }
+    };
+    write(&mut model, OLD);
+    // The first of these begins another slot of time, so only those before it are too old.
+    uptime.set(seconds(20));
+    write(&mut model, 1);
+    uptime.set(seconds(1000));
+    write(&mut model, 400);
+    let log = whole_log(&*ledger);
+    assert!(model.log.ends_with(&log), "the newest entries are kept");
+    assert_eq!(model.log.len() - log.len(), OLD, "all that are too old are gone");
+}
+
 pub(crate) fn shares(bed: &dyn Bed) {
     let retention = Retention {
         bytes: 20_000,

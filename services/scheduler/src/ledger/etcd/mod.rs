@@ -74,6 +74,8 @@ struct Written {
     at: i64,
     /// Entries that were added to the log since it was trimmed.
     added: usize,
+    /// Bytes of these entries.
+    added_bytes: u64,
 }
 
 impl Etcd {
@@ -95,6 +97,7 @@ impl Etcd {
                 epoch: 0,
                 at: 0,
                 added: 0,
+                added_bytes: 0,
             }),
         };
         let mut schema = etcd
@@ -177,6 +180,7 @@ impl Etcd {
             epoch: position.epoch,
             at: value.mod_revision(),
             added: STEP,
+            added_bytes: 0,
         };
         Ok((written, position))
     }
@@ -218,6 +222,7 @@ impl Etcd {
                 epoch: part.epoch,
                 at,
                 added: before.added + part.added.len(),
+                added_bytes: before.added_bytes + part.added.iter().map(|(_, _, size)| size).sum::<u64>(),
             }
         };
         let answer = self.send(transaction).await?;
@@ -275,17 +280,15 @@ impl Etcd {
 
     async fn submit(&self, batch: &[Change]) -> Result<(), Error> {
         let (keys, limits) = (&self.location.keys, self.location.limits);
-        let (mut stored, mut added) = (0, 0);
+        let mut stored = 0;
         for part in batch::parts(batch, keys, limits) {
             self.append(&part).await.map_err(|error| match error {
                 Error::Refused { stored: _, cause } => Error::Refused { stored, cause },
                 error => error,
             })?;
             stored += part.changes;
-            added += part.added.iter().map(|(_, _, size)| size).sum::<u64>();
         }
-        let left = Trim::beside(batch.len(), added, &self.log());
-        self.trim(left).await.map_err(|error| match error {
+        self.trim().await.map_err(|error| match error {
             Error::Refused { stored: _, cause } => Error::storage("remove entries of the log")(cause),
             error => error,
         })
@@ -312,13 +315,14 @@ impl Etcd {
         }
     }
 
-    /// Removes what is not to be kept of the log, when a check is due: so much with as many transactions as it takes.
-    async fn trim(&self, mut left: Trim) -> Result<(), Error> {
+    /// Removes what is not to be kept of the log, when a check is due: more than was added since the last one, with as many transactions as it takes.
+    async fn trim(&self) -> Result<(), Error> {
         let written = self.written();
         let full = self.log().full().is_some();
         if written.added < STEP && !full {
             return Ok(());
         }
+        let mut left = Trim::beside(written.added, written.added_bytes, &self.log());
         for _ in 0..TRIMMINGS {
             // Nobody else uses it meanwhile: there is one writer.
             let unused = Shares::new(Duration::ZERO, BTreeMap::new(), BTreeMap::new());
@@ -342,7 +346,8 @@ impl Etcd {
                 break;
             }
         }
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).added = 0;
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        (written.added, written.added_bytes) = (0, 0);
         Ok(())
     }
 }
