@@ -15,4 +15,10 @@ pub(super) struct Lines {
     pub(super) left_out: Quiet,
     /// A host is held for a cluster whose status names it.
     pub(super) promised: Quiet,
+    /// Another reporter takes over, or the fence is reset.
+    pub(super) fences: Quiet,
+    /// A reporter says that it has seen a position that was not issued.
+    pub(super) not_issued: Quiet,
+    /// The position of the site is raised.
+    pub(super) raised: Quiet,
 }

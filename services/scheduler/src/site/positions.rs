@@ -4,6 +4,8 @@
 //! beyond it is believed: the history goes on above it. From then on nobody but this process has issued numbers to the site:
 //! a mark beyond them is a fault of the host that shows it.
 
+use runtime::quiet::Quiet;
+
 use super::{
     completed_releases::Mark,
     staging::{Author, site_entry},
@@ -218,7 +220,7 @@ impl Positions {
         }
     }
 
-    /// Stages that the history goes on above what was shown.
+    /// Stages that the history goes on above what was shown. `log` limits the lines about that.
     ///
     /// # Errors
     /// [`TooLarge`].
@@ -226,6 +228,7 @@ impl Positions {
         &mut self,
         site: &str,
         Raise { shown, cause, who }: Raise<'_>,
+        log: &Quiet,
         author: &Author<'_>,
         permit: Permit,
     ) -> Result<Commit, TooLarge> {
@@ -235,7 +238,9 @@ impl Positions {
             self.history().epoch(),
             self.known()
         );
-        tracing::warn!(site, caller = author.caller, "{why}");
+        if let Some(withheld) = log.line() {
+            tracing::warn!(site, caller = author.caller, withheld, "{why}");
+        }
         let entry = site_entry(site, None, &why, author);
         let before = *self.history();
         let durable = permit.durable();

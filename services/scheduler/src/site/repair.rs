@@ -51,7 +51,9 @@ impl Site {
         } else {
             let who = "an operator repairs the position: the site shows";
             let raise = Raise { shown, cause, who };
-            commit = self.positions.raise(&self.name, raise, author, permit)?;
+            commit = self
+                .positions
+                .raise(&self.name, raise, &self.lines.raised, author, permit)?;
             self.history().at(commit)
         };
         let faulty: Vec<HostName> = self.marks.faulty().cloned().collect();

@@ -88,7 +88,9 @@ impl Site {
         author: &Author<'_>,
         permit: Permit,
     ) -> Result<Commit, TooLarge> {
-        tracing::warn!(site = self.name, caller = author.caller, "{why}");
+        if let Some(withheld) = self.lines.fences.line() {
+            tracing::warn!(site = self.name, caller = author.caller, withheld, "{why}");
+        }
         let entry = site_entry(&self.name, None, why, author);
         stage_site_entry(entry, fence, self.history(), permit)
     }
@@ -107,7 +109,9 @@ impl Site {
             return Ok(Commit::NONE);
         }
         if self.positions.is_complete() || !self.positions.is_possible(seen) {
-            tracing::warn!(site = self.name, %seen, issued = self.issued(), "the reporter says that it has seen a position that was not issued: it is ignored");
+            if let Some(withheld) = self.lines.not_issued.line() {
+                tracing::warn!(site = self.name, %seen, issued = self.issued(), withheld, "the reporter says that it has seen a position that was not issued: it is ignored");
+            }
             return Ok(Commit::NONE);
         }
         self.raise_lost(seen, "its reporter has seen", author, permit)
@@ -123,7 +127,8 @@ impl Site {
     ) -> Result<Commit, TooLarge> {
         let cause = self.positions.loss();
         let raise = Raise { shown, cause, who };
-        self.positions.raise(&self.name, raise, author, permit)
+        self.positions
+            .raise(&self.name, raise, &self.lines.raised, author, permit)
     }
 
     /// Ends a session: nothing is placed in the site until another has reported.

@@ -66,6 +66,14 @@ pub(crate) fn audited(identity: &str) -> Vec<String> {
         .collect()
 }
 
+/// How many warnings about a site have this text.
+pub(crate) fn warnings(site: &str, says: &str) -> usize {
+    let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
+    let about = format!("site=\"{site}\"");
+    let lines = log.lines().filter(|line| line.contains("WARN") && line.contains(says));
+    lines.filter(|line| line.contains(&about)).count()
+}
+
 /// The lines about an identity that a limit has refused.
 fn refused(identity: &str) -> usize {
     let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();

@@ -14,13 +14,14 @@ use scheduler::{
     api::Inventory,
     call::{Call, Who},
     error::Error,
+    ledger::{Fence, SitePosition},
     server,
     term::Terms,
 };
 use tonic::{Code, Status, body::Body, server::NamedService, service::Routes};
 
 use crate::{
-    audit::{audited, listen, until_audited},
+    audit::{audited, listen, until_audited, warnings},
     fixtures::{Served, agent, apply, operator, reader},
     raw::{request, send},
 };
@@ -292,6 +293,30 @@ async fn every_failed_call_of_an_operator_has_a_line() {
         let mut lines = lines(&caller, "called");
         lines.retain(|line| text(line, "call") == call.name());
         assert_eq!(lines.len(), CALLS, "{call:?}");
+    }
+}
+
+#[tokio::test]
+async fn reporters_with_forged_positions_fill_no_log() {
+    const HELLOS: i64 = 1000;
+    listen();
+    let served = Served::start().await;
+    let _reports = served.report("forging").await;
+    let begun = Instant::now();
+    for transitions in 2..2 + HELLOS {
+        let fence = Fence {
+            lease: "lease".to_owned(),
+            transitions,
+        };
+        let forged = Some(SitePosition::new(1, 1 << 62));
+        let caller = agent("forging", "cluster").to_string();
+        let opened = served.region.open_session("forging", &fence, forged, &caller);
+        opened.await.unwrap();
+    }
+    let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap();
+    for text in ["a position that was not issued", "takes over from"] {
+        let lines = warnings("forging", text);
+        assert!((1..40 + seconds).contains(&lines), "{text}: {lines}");
     }
 }
 
