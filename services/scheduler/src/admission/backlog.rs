@@ -20,7 +20,14 @@ const BURST: u32 = 1024;
 #[derive(Debug)]
 pub(super) struct Backlog {
     each: Duration,
-    until: Mutex<Option<Instant>>,
+    state: Mutex<Option<State>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    until: Instant,
+    /// How many identities shared the rate when the last call was refused.
+    identities: u32,
 }
 
 impl Backlog {
@@ -29,27 +36,36 @@ impl Backlog {
         let each = rate.map_or(Duration::ZERO, |rate| Duration::from_secs(1) / rate.get());
         Self {
             each,
-            until: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
     /// Adds one refused call of one of so many identities that share the rate. Returns how long its caller waits, and whether it is disconnected.
+    ///
+    /// The backlog is compared with its limit as a number of calls, by the time that they take if one identity has the whole rate: a change of the
+    /// number of identities disconnects nobody.
     pub(super) fn add(&self, now: Instant, identities: u32) -> (Duration, bool) {
-        let each = self.each * identities;
-        let limit = LIMIT.max(each * BURST);
-        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = until.map_or(now, |until| until.max(now)) + each;
+        let identities = identities.max(1);
+        let own_limit = LIMIT / identities;
+        let limit = own_limit.max(self.each * BURST);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = state.map_or(Duration::ZERO, |state| {
+            state.until.saturating_duration_since(now) / state.identities
+        });
         // The cap lets a caller that was disconnected start again after a bounded time.
-        let next = next.min(now + limit + LIMIT);
-        *until = Some(next);
-        let wait = next - now;
-        (wait, wait > limit)
+        let next = (left + self.each).min(limit + own_limit);
+        let wait = next * identities;
+        *state = Some(State {
+            until: now + wait,
+            identities,
+        });
+        (wait, next > limit)
     }
 
     /// Whether its time has not passed yet.
     pub(super) fn is_pending(&self, now: Instant) -> bool {
-        let until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        until.is_some_and(|until| until > now)
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_some_and(|state| state.until > now)
     }
 }
 
@@ -77,5 +93,14 @@ mod tests {
             assert!((0..BURST).all(|_| !slow.add(now, identities).1));
             assert!(slow.add(now, identities).1);
         }
+    }
+
+    #[test]
+    fn identities_that_leave_disconnect_nobody() {
+        let backlog = Backlog::new(NonZeroU32::new(1000));
+        let now = Instant::now();
+        assert!((0..300).all(|_| !backlog.add(now, 16).1));
+        assert_eq!(backlog.add(now, 1), (Duration::from_millis(301), false));
+        assert_eq!(backlog.add(now, 16), (Duration::from_millis(302 * 16), false));
     }
 }
