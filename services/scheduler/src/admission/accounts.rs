@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -55,6 +55,8 @@ pub(super) struct Account {
     shared: Arc<Shared>,
     denials: DefaultDirectRateLimiter,
     backlog: Backlog,
+    /// Whether it has called since the last notices.
+    called: AtomicBool,
     /// How often its refusals are logged, if it shares no lines with its site.
     log: Quiet,
     /// How many audit lines are about it.
@@ -163,12 +165,12 @@ impl Accounts {
             shared: shared(),
         });
         if let Some(account) = accounts.get(identity) {
+            account.called.store(true, Ordering::Relaxed);
             return Ok(Arc::clone(account));
         }
         if accounts.len() >= self.limits.identities {
-            // One with withheld audit lines stays until its next notice: identities that come and go have no more notices than others.
             let now = Instant::now();
-            accounts.retain(|_, account| !account.is_idle(now) || account.lines.has_withheld());
+            accounts.retain(|_, account| !account.is_forgettable(now));
         }
         if accounts.len() >= self.limits.identities {
             let why = format!(
@@ -196,14 +198,22 @@ impl Accounts {
         self.limits.notices
     }
 
-    /// Writes to the audit log how many lines about each identity were withheld since the last time.
+    /// Writes to the audit log how many lines about each identity were withheld since the last time. Identities that have not called since then do
+    /// not count for the rate that their site shares any more.
     pub(super) fn write_notices(&self) {
-        let withheld: Vec<Arc<Lines>> = {
-            let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-            let accounts = groups.values().flat_map(|members| members.accounts.values());
-            let lines = accounts.map(|account| &account.lines);
-            lines.filter(|lines| lines.has_withheld()).cloned().collect()
-        };
+        let mut withheld: Vec<Arc<Lines>> = Vec::new();
+        {
+            let now = Instant::now();
+            let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+            for Members { accounts, shared } in groups.values_mut() {
+                let lines = accounts.values().map(|account| &account.lines);
+                withheld.extend(lines.filter(|lines| lines.has_withheld()).cloned());
+                accounts.retain(|_, account| {
+                    account.called.swap(false, Ordering::Relaxed) || !account.is_forgettable(now)
+                });
+                shared.count(accounts.len());
+            }
+        }
         // Without the lock, which every call takes.
         for lines in withheld {
             lines.write_notice();
@@ -229,6 +239,7 @@ impl Account {
             shared,
             denials: limiter(limits.denials),
             backlog: Backlog::new(limits.rate),
+            called: AtomicBool::new(true),
             log: Quiet::default(),
             lines: Arc::new(Lines::new(identity.clone())),
             identity,
@@ -248,6 +259,12 @@ impl Account {
     /// passed. Otherwise names without number would have the refused calls of a new identity each.
     fn is_idle(self: &Arc<Self>, now: Instant) -> bool {
         Arc::strong_count(self) == 1 && !self.backlog.is_pending(now)
+    }
+
+    /// Whether there need be no account of it any more. One with withheld audit lines stays until its next notice: identities that come and go have
+    /// no more notices than others.
+    fn is_forgettable(self: &Arc<Self>, now: Instant) -> bool {
+        self.is_idle(now) && !self.lines.has_withheld()
     }
 
     /// Limits lines of the log about its refused calls. All identities of a site have together as many as one.

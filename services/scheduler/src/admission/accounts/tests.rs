@@ -240,6 +240,25 @@ fn names_of_one_site_share_one_rate_of_refusals() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn identities_that_call_no_more_delay_no_others() {
+    let accounts = Accounts::new(Limits::default());
+    let own = agent("a", "cluster");
+    for number in 0..63 {
+        accounts.account(&agent("a", &format!("n{number}"))).unwrap();
+    }
+    let delay = || accounts.account(&own).unwrap().refused(Instant::now()).0;
+    assert_eq!(delay(), Duration::from_millis(16));
+    accounts.write_notices();
+    tokio::time::advance(Duration::from_mins(1)).await;
+    assert_eq!(delay(), Duration::from_millis(16), "they have called a minute ago");
+    tokio::time::advance(Duration::from_mins(1)).await;
+    accounts.write_notices();
+    assert_eq!(delay(), Duration::from_millis(1));
+    let account = accounts.account(&own).unwrap();
+    assert_eq!(account.shared.identities_of_a_share(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn names_without_number_are_no_new_identities() {
     let accounts = Accounts::new(Limits::default());
     let called = |number: usize| {
