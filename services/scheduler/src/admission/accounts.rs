@@ -269,7 +269,7 @@ impl Account {
 
     /// Limits lines of the log about its refused calls. All identities of a site have together as many as one.
     pub(super) fn log(&self) -> &Quiet {
-        if self.shared.shares_log() {
+        if self.shared.is_site() {
             &self.shared.log
         } else {
             &self.log

@@ -130,8 +130,11 @@ fn slow(error: &Error, (peer, account, crowd): Caller<'_>, metrics: &CallMetrics
     let (wait, exceeds_limit) = match (account, crowd) {
         (Some(account), _) => account.refused(now),
         // Callers without an account share one backlog. Which of them is to blame is not known, but none of them is served: if they are far ahead,
-        // whoever calls is disconnected.
-        (None, Some(shared)) => shared.crowd.backlog.add(now, 1),
+        // whoever calls is disconnected. Operators and readers are only slowed: they are different people, and no site's CA makes names for them.
+        (None, Some(shared)) => {
+            let (wait, exceeds_limit) = shared.crowd.backlog.add(now, 1);
+            (wait, exceeds_limit && shared.is_site())
+        }
         (None, None) => return,
     };
     if exceeds_limit {
@@ -453,12 +456,8 @@ mod tests {
     use super::*;
     use crate::admission::{group::Group, limits::Limits};
 
-    #[test]
-    fn a_flood_of_names_without_an_account_is_disconnected() {
-        let name = |number: usize| Caller::Agent {
-            site: "a".parse().unwrap(),
-            name: format!("n{number}").parse().unwrap(),
-        };
+    /// Ten peers without an account: one has called once, and the others have called often.
+    fn flood(name: impl Fn(usize) -> Caller) -> Vec<Peer> {
         let peers: Vec<_> = (0..10)
             .map(|number| PeerIdentity::Verified(Arc::new(name(number))))
             .map(|identity| Peer::new(([127, 0, 0, 1], 1).into(), identity))
@@ -475,7 +474,24 @@ mod tests {
         for peer in peers.iter().skip(1).cycle().take(10_000) {
             slow(&error, (Some(peer), None, Some(&crowd)), &metrics);
         }
+        peers
+    }
+
+    #[test]
+    fn a_flood_of_names_without_an_account_is_disconnected() {
+        let peers = flood(|number| Caller::Agent {
+            site: "a".parse().unwrap(),
+            name: format!("n{number}").parse().unwrap(),
+        });
         assert!(peers.iter().skip(1).all(|peer| !peer.disconnect()), "they flood");
         assert!(peers[0].disconnect(), "one call is no flood");
+    }
+
+    #[test]
+    fn people_without_an_account_are_not_disconnected() {
+        let peers = flood(|number| Caller::Operator {
+            name: format!("n{number}").parse().unwrap(),
+        });
+        assert!(peers.iter().all(Peer::disconnect), "all are connected");
     }
 }

@@ -162,8 +162,8 @@ impl Shared {
         identities.div_ceil(SITE_FACTOR).max(1)
     }
 
-    /// Whether its identities share the lines of the log about refused calls.
-    pub(super) fn shares_log(&self) -> bool {
+    /// Whether its identities are agents of a site. They share the lines of the log about refused calls.
+    pub(super) fn is_site(&self) -> bool {
         self.identities.is_some()
     }
 }
