@@ -21,7 +21,7 @@ use super::{
     group::Shared,
     limit::Limit,
     lines::Kind,
-    metrics::CallMetrics,
+    metrics::{CallMetrics, code_name},
     unread::{self, Guard},
 };
 use crate::{
@@ -176,7 +176,7 @@ impl<'a> Refused<'a> {
             address = peer.map(|peer| peer.address().to_string()).unwrap_or_default(),
             call = UNKNOWN,
             object = path,
-            outcome = name(status.code()),
+            outcome = code_name(status.code()),
             why = status.message(),
             changes = 0_u64,
             request_id = self.id,
@@ -368,7 +368,7 @@ impl Record {
         let expected = self.call.descriptor().audited && !self.shed;
         if denied || changes > 0 || expected {
             let kind = Kind::new(self.call, changes, denied, self.opened);
-            self.log(kind, kind.name(), name(code), status.message());
+            self.log(kind, kind.name(), code_name(code), status.message());
         }
     }
 
@@ -424,74 +424,5 @@ impl Drop for Record {
     }
 }
 
-/// A status code as gRPC spells it.
-fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use runtime::{identity::Caller, tls::PeerIdentity};
-
-    use super::*;
-    use crate::admission::{group::Group, limits::Limits};
-
-    /// Ten peers without an account: one has called once, and the others have called often.
-    fn flood(name: impl Fn(usize) -> Caller) -> Vec<Peer> {
-        let peers: Vec<_> = (0..10)
-            .map(|number| PeerIdentity::Verified(Arc::new(name(number))))
-            .map(|identity| Peer::new(([127, 0, 0, 1], 1).into(), identity))
-            .collect();
-        let crowd = Arc::new(Shared::new(&Group::new(peers[0].identity()), &Limits::default()));
-        let error = Error::Limited {
-            identity: String::new(),
-            limit: Limit::Identities,
-            why: String::new(),
-            again: Duration::ZERO,
-        };
-        let metrics = CallMetrics::default();
-        slow(&error, (Some(&peers[0]), None, Some(&crowd)), &metrics);
-        for peer in peers.iter().skip(1).cycle().take(10_000) {
-            slow(&error, (Some(peer), None, Some(&crowd)), &metrics);
-        }
-        peers
-    }
-
-    #[test]
-    fn a_flood_of_names_without_an_account_is_disconnected() {
-        let peers = flood(|number| Caller::Agent {
-            site: "a".parse().unwrap(),
-            name: format!("n{number}").parse().unwrap(),
-        });
-        assert!(peers.iter().skip(1).all(|peer| !peer.disconnect()), "they flood");
-        assert!(peers[0].disconnect(), "one call is no flood");
-    }
-
-    #[test]
-    fn people_without_an_account_are_not_disconnected() {
-        let peers = flood(|number| Caller::Operator {
-            name: format!("n{number}").parse().unwrap(),
-        });
-        assert!(peers.iter().all(Peer::disconnect), "all are connected");
-    }
-}
+mod tests;

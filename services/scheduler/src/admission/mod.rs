@@ -116,7 +116,7 @@ impl Admission {
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return record.refused(Error::TooLate { maybe: false }, Some(guard));
         }
-        match guard.request_head(request.headers()) {
+        match guard.request_head(request.uri(), request.headers()) {
             Ok(head) => request.extensions_mut().insert(head),
             Err(error) => return record.refused(error, Some(guard)),
         };

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use prost::bytes::Bytes;
 
 use super::accounts::{Account, CallPermit, Charge, Head};
@@ -47,10 +47,10 @@ impl Guard {
     ///
     /// # Errors
     /// [`Error::Limited`] when its caller has too much under way.
-    pub(super) fn request_head(&self, headers: &HeaderMap) -> Result<RequestHead, Error> {
+    pub(super) fn request_head(&self, uri: &Uri, headers: &HeaderMap) -> Result<RequestHead, Error> {
         let Held { kind, account, .. } = &*self.0;
         let charge = account.charge(*kind);
-        let beyond = bytes(headers).saturating_sub(USUAL_HEAD);
+        let beyond = (bytes(headers) + target(uri)).saturating_sub(USUAL_HEAD);
         if beyond > 0 {
             charge.add(beyond)?;
         }
@@ -115,6 +115,13 @@ pub(super) fn bytes(headers: &HeaderMap) -> usize {
         .iter()
         .map(|(name, value)| ENTRY + name.as_str().len() + value.len());
     entries.sum::<usize>() + STREAM
+}
+
+/// What the transport keeps of the target of a request: `:authority` and `:path`, which may have a query of any length.
+fn target(uri: &Uri) -> usize {
+    let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
+    let path = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    authority + path
 }
 
 /// Puts the id of a call into a head, or trailers, which hold these until they are written.

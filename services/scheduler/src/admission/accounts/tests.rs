@@ -1,6 +1,6 @@
 use std::num::NonZeroU32;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use runtime::identity::Caller;
 
 use super::super::unread::Guard;
@@ -330,18 +330,40 @@ fn large_heads_of_requests_count_and_few_usual_ones_do_not() {
             .collect()
     };
     let (usual, large) = (headers(10), headers(400));
-    let heads: Vec<_> = (0..200).map(|_| guard().request_head(&usual).unwrap()).collect();
+    let uri = Uri::from_static("https://scheduler/sip.inventory.v1.InventoryService/GetHost");
+    let heads: Vec<_> = (0..200)
+        .map(|_| guard().request_head(&uri, &usual).unwrap())
+        .collect();
     assert!(account.buffer.is_empty());
     drop(heads);
     // About 50 KiB each, of 20 MiB.
-    let tried = (0..1000).map(|_| guard().request_head(&large));
+    let tried = (0..1000).map(|_| guard().request_head(&uri, &large));
     let heads: Vec<_> = tried.map_while(Result::ok).collect();
     assert!((300..500).contains(&heads.len()), "{}", heads.len());
-    let error = guard().request_head(&large).unwrap_err();
+    let error = guard().request_head(&uri, &large).unwrap_err();
     assert_eq!(limit(&error), Limit::Buffer);
-    let _ = guard().request_head(&usual).unwrap();
+    let _ = guard().request_head(&uri, &usual).unwrap();
     account.charge(CallKind::Writes).add(1 << 20).unwrap();
     drop(heads);
+    assert!(account.buffer.is_empty() && account.shared.buffer.is_empty());
+}
+
+#[test]
+fn a_large_target_of_a_request_counts() {
+    let limits = Limits {
+        rate: None,
+        ..Limits::default()
+    };
+    let account = Accounts::new(limits).account(&agent("a", "cluster")).unwrap();
+    let guard = || Guard::new(account.enter(CallKind::Reads).unwrap(), CallKind::Reads, &account);
+    let path = format!("/sip.inventory.v1.InventoryService/GetHost?{}", "q".repeat(14 << 10));
+    for uri in [path.clone(), format!("https://scheduler{path}")] {
+        let uri: Uri = uri.parse().unwrap();
+        // About 11 KiB each beyond a usual head, of 20 MiB.
+        let tried = (0..4000).map(|_| guard().request_head(&uri, &HeaderMap::new()));
+        let heads: Vec<_> = tried.map_while(Result::ok).collect();
+        assert!((1500..2500).contains(&heads.len()), "{}", heads.len());
+    }
     assert!(account.buffer.is_empty() && account.shared.buffer.is_empty());
 }
 
