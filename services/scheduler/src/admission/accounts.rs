@@ -207,6 +207,7 @@ impl Accounts {
             let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
             for Members { accounts, shared } in groups.values_mut() {
                 let lines = accounts.values().map(|account| &account.lines);
+                let lines = lines.chain([&shared.crowd.lines]);
                 withheld.extend(lines.filter(|lines| lines.has_withheld()).cloned());
                 accounts.retain(|_, account| {
                     account.called.swap(false, Ordering::Relaxed) || !account.is_forgettable(now)
@@ -241,7 +242,7 @@ impl Account {
             backlog: Backlog::new(limits.rate),
             called: AtomicBool::new(true),
             log: Quiet::default(),
-            lines: Arc::new(Lines::new(identity.clone())),
+            lines: Arc::new(Lines::new(identity.to_string())),
             identity,
             limits,
         }

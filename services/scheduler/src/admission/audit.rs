@@ -198,6 +198,7 @@ impl<'a> Refused<'a> {
     /// Answers that the caller's group has too many identities.
     pub(super) fn crowded(&self, error: Error, crowd: &Arc<Shared>) -> Response {
         self.metrics.denied(UNKNOWN);
+        crowd.crowd.lines.withhold_denied();
         slow(&error, (self.peer, None, Some(crowd)), self.metrics);
         shed(UNKNOWN, &error, &crowd.log, self.metrics);
         self.answer(Status::from(error), None, Some(crowd))

@@ -1,6 +1,7 @@
 //! Groups of identities that share limits, and what the identities of one group take together.
 
 use std::{
+    fmt,
     num::NonZeroU32,
     sync::{
         Arc,
@@ -20,6 +21,7 @@ use super::{
     backlog::Backlog,
     buffer::{Buffer, BufferLimits},
     limits::Limits,
+    lines::Lines,
 };
 use crate::call::CallKind;
 
@@ -50,6 +52,18 @@ impl Group {
     }
 }
 
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Site(site) => write!(f, "site/{site}"),
+            Self::Operators => f.write_str("operators"),
+            Self::Readers => f.write_str("readers"),
+            Self::Schedulers => f.write_str("schedulers"),
+            Self::Plaintext => f.write_str("plaintext"),
+        }
+    }
+}
+
 /// What the identities of one site take together, and their common limits: the owner of a site's CA can create any number of identities. The
 /// region's CA issues identities of other groups, which have no common limits.
 #[derive(Debug)]
@@ -72,11 +86,15 @@ pub(super) struct Crowd {
     pub(super) backlog: Backlog,
     /// Heads of refused calls; such calls keep nothing else.
     pub(super) buffer: Buffer,
+    /// Audit lines about them that were not written.
+    pub(super) lines: Arc<Lines>,
 }
 
 impl Crowd {
-    fn new(limits: &Limits) -> Self {
+    fn new(group: &Group, limits: &Limits) -> Self {
+        let lines = Lines::new(format!("identities of {group} without an account"));
         Self {
+            lines: Arc::new(lines),
             backlog: Backlog::new(limits.rate),
             buffer: Buffer::new(BufferLimits::of_identity(limits.buffer)),
         }
@@ -129,7 +147,7 @@ impl Shared {
                 denials: None,
                 permits: None,
                 identities: None,
-                crowd: Crowd::new(limits),
+                crowd: Crowd::new(group, limits),
                 log: Quiet::default(),
             };
         };
@@ -140,7 +158,7 @@ impl Shared {
             denials: Some((denials, limiter(denials))),
             permits: Some(CallPermits::new(|kind| most_site_calls(limits, kind))),
             identities: Some(AtomicU32::new(0)),
-            crowd: Crowd::new(limits),
+            crowd: Crowd::new(group, limits),
             log: Quiet::default(),
             buffer: Buffer::new(BufferLimits::of_site(limits.buffer)),
             rate: rate.map(|rate| (rate, limiter(rate))),

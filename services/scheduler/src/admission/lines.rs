@@ -8,7 +8,7 @@ use std::{
 };
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use runtime::{telemetry::AUDIT, tls::PeerIdentity};
+use runtime::telemetry::AUDIT;
 
 use crate::call::{Call, Effect, Who};
 
@@ -63,10 +63,10 @@ impl Kind {
     }
 }
 
-/// How many lines are about one identity.
+/// How many lines are about one identity, or about those of a group that have no account.
 #[derive(Debug)]
 pub(super) struct Lines {
-    identity: PeerIdentity,
+    identity: String,
     unchanged: Budget,
     streams: Budget,
     /// Denials that the limit on them has refused without a line.
@@ -108,7 +108,7 @@ struct Withheld {
 }
 
 impl Lines {
-    pub(super) fn new(identity: PeerIdentity) -> Self {
+    pub(super) fn new(identity: String) -> Self {
         Self {
             identity,
             unchanged: Budget::default(),
@@ -157,8 +157,7 @@ impl Lines {
             unchanged,
             streams,
         } = withheld;
-        let identity = self.identity.to_string();
-        tracing::info!(target: AUDIT, identity, denied, unchanged, streams, "withheld");
+        tracing::info!(target: AUDIT, identity = self.identity, denied, unchanged, streams, "withheld");
     }
 }
 
@@ -203,7 +202,7 @@ mod tests {
     #[test]
     fn a_flood_of_one_kind_withholds_no_other_line() {
         const CALLS: u64 = 1000;
-        let lines = || Lines::new(PeerIdentity::PlaintextLoopback);
+        let lines = || Lines::new("reader/one".to_owned());
         let (flood, other) = (lines(), lines());
         let written = (0..CALLS).filter(|_| flood.allows(Kind::Unchanged)).count();
         assert!((32..40).contains(&written), "{written}");

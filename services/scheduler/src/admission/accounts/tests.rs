@@ -1,9 +1,9 @@
 use std::num::NonZeroU32;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use runtime::identity::Caller;
+use runtime::{identity::Caller, tls::Peer};
 
-use super::super::unread::Guard;
+use super::super::{audit::Refused, metrics::CallMetrics, unread::Guard};
 use super::*;
 
 fn agent(site: &str, name: &str) -> PeerIdentity {
@@ -194,6 +194,23 @@ fn an_account_with_withheld_lines_stays_until_its_notice() {
     accounts.write_notices();
     let two = accounts.account(&agent("a", "two")).unwrap();
     assert!(!two.lines.has_withheld());
+}
+
+#[test]
+fn denials_of_identities_without_an_account_are_noticed() {
+    let limits = Limits {
+        identities: 1,
+        ..Limits::default()
+    };
+    let accounts = Accounts::new(limits);
+    let _one = accounts.account(&agent("a", "one")).unwrap();
+    let Crowded { error, shared } = *accounts.account(&agent("a", "two")).unwrap_err();
+    let peer = Peer::new(([127, 0, 0, 1], 1).into(), agent("a", "two"));
+    let metrics = CallMetrics::default();
+    let _ = Refused::new(&metrics, Some(&peer)).crowded(error, &shared);
+    assert!(shared.crowd.lines.has_withheld());
+    accounts.write_notices();
+    assert!(!shared.crowd.lines.has_withheld());
 }
 
 #[test]
