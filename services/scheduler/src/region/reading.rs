@@ -1,4 +1,4 @@
-//! Large reads of a site: in turn, and without a turn or a permit for a copy while they wait for its lock.
+//! Large reads of a site, in turn. While they wait for its lock they have no turn, and a permit for a copy only for a short time.
 
 use std::{
     sync::Arc,
