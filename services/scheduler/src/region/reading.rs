@@ -17,8 +17,8 @@ use crate::{error::Error, site::Site};
 
 /// How many turns a read takes that find the site locked, before it waits for the lock without a turn.
 const ATTEMPTS: usize = 4;
-/// How long a read that has a permit for a copy waits for the site's lock before it gives the permit back. Without this time it would need the lock and
-/// a permit at the same moment, which may never come: a permit that is returned goes to the next that waits for one, and so does the lock.
+/// How long a read that has a permit for a copy waits for the site's lock before it gives the permit back. Without this time it would need the lock
+/// and a permit at the same moment, which may never come: a permit that is returned goes to the next that waits for one, and so does the lock.
 const HELD: Duration = Duration::from_millis(50);
 /// Least and most time between two attempts to copy a site.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
