@@ -148,7 +148,9 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::NameConflict,
-        "An object with the name of one of the agent's objects was not made for this SIPCluster, or a pod of another SIPCluster still runs under that name; the message states which.",
+        "An object with the name of one of the agent's objects was not made for this SIPCluster, or a pod of another SIPCluster still runs under that name; the message states which. \
+         If the message names another `SIPCluster`, give the entry another `name`. If the object belongs to none, delete it or give the \
+         entry another `name`. If a pod is ending, wait. The agent retries within a minute.",
     ),
     stalls(
         Reason::OverrideNotAllowed,
@@ -188,7 +190,9 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
 const JUMP_HOST_READY: &[Meaning] = &[
     yes(
         Reason::Available,
-        "All entries are as specified. Every pod that answers the agent has confirmed the spec and the members.",
+        "All entries are as specified. After a change of the spec, every pod that answers the agent has confirmed its files; for a pod that the \
+         agent cannot reach, it is enough that the pod is ready. After a change of the members it can stay `True` for the former members until \
+         the agent has checked the pods: to wait for new members, use `Ready`.",
     ),
     yes(
         Reason::NoKeys,
@@ -234,7 +238,9 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::NameConflict,
-        "An object with the name of one of the agent's objects was not made for this SIPCluster, or a pod of another SIPCluster still runs under that name; the message states which.",
+        "An object with the name of one of the agent's objects was not made for this SIPCluster, or a pod of another SIPCluster still runs under that name; the message states which. \
+         If the message names another `SIPCluster`, give the entry another `name`. If the object belongs to none, delete it or give the \
+         entry another `name`. If a pod is ending, wait. The agent retries within a minute.",
     ),
     stalls(
         Reason::OverrideNotAllowed,
@@ -364,7 +370,9 @@ const AUTH_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::NameConflict,
-        "An object with the name of one of the agent's objects was not made for this SIPCluster, or a pod of another SIPCluster still runs under that name; the message states which.",
+        "An object with the name of one of the agent's objects was not made for this SIPCluster, or a pod of another SIPCluster still runs under that name; the message states which. \
+         If the message names another `SIPCluster`, give the entry another `name`. If the object belongs to none, delete it or give the \
+         entry another `name`. If a pod is ending, wait. The agent retries within a minute.",
     ),
     stalls(
         Reason::OverrideNotAllowed,
