@@ -30,7 +30,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// # Errors
 /// What the API server answers: what exists is not known then.
 pub(super) async fn find_of_gone(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
-    in_time(cluster, first_of_gone(client, cluster)).await
+    in_time(cluster, Box::pin(first_of_gone(client, cluster))).await
 }
 
 async fn first_of_gone(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
@@ -55,7 +55,7 @@ async fn first_of_gone(client: &Client, cluster: &ObjectKey) -> kube::Result<Opt
 /// # Errors
 /// What the API server answers: what exists is not known then.
 pub(super) async fn find(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
-    in_time(cluster, first_of(client, cluster)).await
+    in_time(cluster, Box::pin(first_of(client, cluster))).await
 }
 
 async fn first_of(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {

@@ -146,7 +146,10 @@ impl<'a> Observed<'a> {
     /// Names of the instances that serve, or have served: those with a Service, and a Deployment whose pods were available. Of an entry that is
     /// refused there can be less.
     pub(super) fn made(&self) -> BTreeSet<&str> {
-        let exposed: BTreeSet<&str> = self.services().filter_map(|service| service.metadata.name.as_deref()).collect();
+        let exposed: BTreeSet<&str> = self
+            .services()
+            .filter_map(|service| service.metadata.name.as_deref())
+            .collect();
         let served = self.served.iter().map(String::as_str);
         served.filter(|name| exposed.contains(name)).collect()
     }

@@ -183,10 +183,7 @@ mod tests {
     #[test]
     fn a_dropped_instance_precedes_a_new_one_of_its_kind() {
         let all = [API, FIRST, SECOND];
-        assert_eq!(
-            among(BALANCERS, &all.into(), (&[API, WEB], &[API])),
-            [""; 0]
-        );
+        assert_eq!(among(BALANCERS, &all.into(), (&[API, WEB], &[API])), [""; 0]);
         for (made, desired, expected) in [
             (&all[..], &[][..], &[][..]),
             (&all, &[API, FIRST, SECOND], &[]),

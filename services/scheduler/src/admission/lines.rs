@@ -43,7 +43,9 @@ impl Kind {
             (false, 1.., _) => Self::Changed,
             (false, 0, false) => match call.descriptor().who {
                 Who::Operators => Self::Overriding,
-                Who::ClusterAgent | Who::Agents | Who::Readers | Who::People | Who::Everyone => Self::Unchanged,
+                Who::ClusterAgent | Who::Agents | Who::Readers | Who::People | Who::Everyone => {
+                    Self::Unchanged
+                }
             },
             (false, 0, true) => match call.descriptor().effect {
                 Effect::Read => Self::Exported,

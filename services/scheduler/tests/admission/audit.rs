@@ -70,7 +70,9 @@ pub(crate) fn audited(identity: &str) -> Vec<String> {
 pub(crate) fn warnings(site: &str, says: &str) -> usize {
     let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
     let about = format!("site=\"{site}\"");
-    let lines = log.lines().filter(|line| line.contains("WARN") && line.contains(says));
+    let lines = log
+        .lines()
+        .filter(|line| line.contains("WARN") && line.contains(says));
     lines.filter(|line| line.contains(&about)).count()
 }
 

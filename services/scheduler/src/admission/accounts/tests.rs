@@ -267,7 +267,11 @@ async fn identities_that_call_no_more_delay_no_others() {
     assert_eq!(delay(), Duration::from_millis(16));
     accounts.write_notices();
     tokio::time::advance(Duration::from_mins(1)).await;
-    assert_eq!(delay(), Duration::from_millis(16), "they have called a minute ago");
+    assert_eq!(
+        delay(),
+        Duration::from_millis(16),
+        "they have called a minute ago"
+    );
     tokio::time::advance(Duration::from_mins(1)).await;
     accounts.write_notices();
     assert_eq!(delay(), Duration::from_millis(1));
@@ -373,7 +377,10 @@ fn a_large_target_of_a_request_counts() {
     };
     let account = Accounts::new(limits).account(&agent("a", "cluster")).unwrap();
     let guard = || Guard::new(account.enter(CallKind::Reads).unwrap(), CallKind::Reads, &account);
-    let path = format!("/sip.inventory.v1.InventoryService/GetHost?{}", "q".repeat(14 << 10));
+    let path = format!(
+        "/sip.inventory.v1.InventoryService/GetHost?{}",
+        "q".repeat(14 << 10)
+    );
     for uri in [path.clone(), format!("https://scheduler{path}")] {
         let uri: Uri = uri.parse().unwrap();
         // About 11 KiB each beyond a usual head, of 20 MiB.
