@@ -47,6 +47,7 @@ mod made_for;
 mod members;
 mod network_attachments;
 mod node_port_conflicts;
+mod node_ports;
 mod objects;
 mod observed;
 mod outcome;

@@ -8,6 +8,7 @@ use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 use super::{
     made_for,
+    node_ports::node_ports,
     observed::is_placed,
     problem::{PORT_CONFLICT, Problem, REFUSED},
     site::Site,
@@ -133,22 +134,6 @@ fn precedence(cluster: &SIPCluster) -> (Option<Time>, Option<String>, String) {
         cluster.namespace(),
         cluster.name_any(),
     )
-}
-
-/// The node ports of a Service, with that of its health check (`externalTrafficPolicy: Local`).
-pub(super) fn node_ports(service: &Service) -> PortSet {
-    let spec = service.spec.iter();
-    let ports = spec.flat_map(|spec| {
-        let ports = spec.ports.iter().flatten();
-        ports
-            .map(|port| port.node_port)
-            .chain([spec.health_check_node_port])
-    });
-    ports
-        .flatten()
-        .filter_map(|port| u16::try_from(port).ok())
-        .filter(|port| *port != 0)
-        .collect()
 }
 
 /// The Service, and the `SIPCluster` that it belongs to if it is one's.

@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 
 use super::{
     kinds::{Child, Kind},
-    port_cycles::leave_ports,
+    node_ports::leave_ports,
 };
 
 /// Rendered; nothing is on the API server yet.

@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use super::{
     error::{Error, refusal},
     made_for,
-    node_port_conflicts::node_ports,
+    node_ports::{node_ports, without_ports},
     observed::Observed,
     site::Site,
 };
@@ -95,55 +95,8 @@ fn awaited<'a>(entries: &'a BTreeMap<&str, Ports>, name: &'a str) -> impl Iterat
     })
 }
 
-/// The Service without these node ports, which another one still has.
-pub(super) fn leave_ports(service: &Service, taken: &PortSet) -> Service {
-    let is_taken = |port: i32| u16::try_from(port).is_ok_and(|port| taken.contains(port));
-    let mut left = service.clone();
-    match left.spec.as_mut() {
-        // The site's load balancer gives it an address whatever its node ports are.
-        Some(spec) if spec.type_.as_deref() == Some("LoadBalancer") => {
-            for port in spec.ports.iter_mut().flatten() {
-                port.node_port = port.node_port.filter(|port| !is_taken(*port));
-            }
-            spec.health_check_node_port = spec.health_check_node_port.filter(|port| !is_taken(*port));
-            left
-        }
-        _ => {
-            let ports = node_ports(service);
-            let kept: PortSet = ports.iter().filter(|port| !taken.contains(*port)).collect();
-            without_ports(service, &kept)
-        }
-    }
-}
-
-/// The Service with those of its node ports that it has already; without node ports where it has none of them.
-fn without_ports(service: &Service, held: &PortSet) -> Service {
-    let mut kept = service.clone();
-    let Some(spec) = kept.spec.as_mut() else {
-        return kept;
-    };
-    let has = |port: i32| u16::try_from(port).is_ok_and(|port| held.contains(port));
-    let ports = spec.ports.get_or_insert_default();
-    if ports.iter().any(|port| port.node_port.is_some_and(has)) {
-        ports.retain(|port| port.node_port.is_some_and(has));
-        return kept;
-    }
-    for port in ports {
-        port.node_port = None;
-    }
-    spec.type_ = Some("ClusterIP".to_owned());
-    spec.allocate_load_balancer_node_ports = None;
-    spec.external_traffic_policy = None;
-    spec.health_check_node_port = None;
-    spec.load_balancer_class = None;
-    spec.load_balancer_source_ranges = None;
-    kept
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
     fn entries<'a>(all: &[(&'a str, &[u16], &[u16])]) -> BTreeMap<&'a str, Ports> {
@@ -210,47 +163,5 @@ mod tests {
         ] {
             assert_eq!(in_cycles(&entries(&all)), expected, "{what}");
         }
-    }
-
-    #[test]
-    fn ports_of_another_service_are_left_to_it() {
-        let service = |spec: Value| -> Service { serde_json::from_value(json!({"spec": spec})).unwrap() };
-        let taken = [2].into_iter().collect();
-        for (given, expected) in [
-            (
-                json!({"type": "NodePort", "ports": [{"port": 2, "nodePort": 2}, {"port": 3, "nodePort": 3}]}),
-                json!({"type": "NodePort", "ports": [{"port": 3, "nodePort": 3}]}),
-            ),
-            (
-                json!({"type": "NodePort", "ports": [{"port": 2, "nodePort": 2}]}),
-                json!({"type": "ClusterIP", "ports": [{"port": 2}]}),
-            ),
-            (
-                json!({"type": "LoadBalancer", "healthCheckNodePort": 2, "ports": [{"port": 2, "nodePort": 2}]}),
-                json!({"type": "LoadBalancer", "ports": [{"port": 2}]}),
-            ),
-        ] {
-            assert_eq!(leave_ports(&service(given), &taken), service(expected));
-        }
-    }
-
-    #[test]
-    fn ports_that_stay_are_kept() {
-        let service = |ports: Value| -> Service {
-            serde_json::from_value(json!({"spec": {"type": "NodePort", "ports": ports}})).unwrap()
-        };
-        let both = service(json!([{"port": 2, "nodePort": 2}, {"port": 3, "nodePort": 3}]));
-        let held = |ports: &[u16]| ports.iter().copied().collect();
-        let kept = service(json!([{"port": 2, "nodePort": 2}]));
-        assert_eq!(without_ports(&both, &held(&[1, 2])), kept);
-        let spec = without_ports(&both, &held(&[1])).spec.unwrap();
-        assert_eq!(spec.type_.as_deref(), Some("ClusterIP"));
-        assert_eq!(
-            node_ports(&Service {
-                spec: Some(spec),
-                ..Service::default()
-            }),
-            PortSet::default()
-        );
     }
 }

@@ -14,7 +14,8 @@ use super::{
     error::{Error, Errors},
     identity::Identity,
     instances::{OrUnserved, failed},
-    node_port_conflicts::{conflict, node_ports},
+    node_port_conflicts::conflict,
+    node_ports::node_ports,
     objects::{Objects, Prepared},
     observed::Observed,
     outcome::{Outcome, Rendered, Staying},
@@ -32,7 +33,7 @@ pub(super) struct Predecessors<'a>(BTreeMap<&'a str, PortSet>);
 impl<'a> Predecessors<'a> {
     /// Of the instances of a cluster. There is none where instances are applied without the scheduler, since one that the spec drops may let
     /// somebody in, nor in a cluster that is being deleted, which gets nothing new.
-    pub(super) fn of<S: Service>(observed: &'a Observed<'_>, entries: &[S::Entry]) -> Self {
+    pub(super) fn new<S: Service>(observed: &'a Observed<'_>, entries: &[S::Entry]) -> Self {
         if S::APPLIES_WITHOUT_SCHEDULER || observed.is_deleting() {
             return Self::default();
         }

@@ -116,7 +116,7 @@ pub(super) fn staying<'a, S: Service>(
     observed: &'a Observed<'_>,
     entries: &'a [S::Entry],
 ) -> (Vec<&'a str>, Predecessors<'a>) {
-    let predecessors = Predecessors::of::<S>(observed, entries);
+    let predecessors = Predecessors::new::<S>(observed, entries);
     let mut staying = names::<S>(entries);
     staying.extend(predecessors.names());
     (staying, predecessors)

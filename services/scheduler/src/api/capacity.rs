@@ -9,7 +9,6 @@ use placement::{ClusterName, Holder, Member, MemberState, Namespace, Refusal, Re
 use proto::inventory::v1::{FindCapacityRequest, FindCapacityResponse, SiteCapacity, UnsyncedSite};
 use tokio::time::timeout_at;
 
-use super::inventory::invalid;
 use crate::{
     convert,
     error::Error,
@@ -53,7 +52,7 @@ impl Question {
             namespace,
             max_copies,
         } = request;
-        let spec = spec.ok_or_else(|| invalid("spec", "is missing"))?;
+        let spec = spec.ok_or_else(|| Error::Invalid(vec![Violation::new("spec", "is missing")]))?;
         let spec = convert::declared_spec(spec, "spec").map_err(Error::Invalid)?;
         let members = spec.require_members(None, "spec");
         members.map_err(|violation| Error::Invalid(vec![violation]))?;
@@ -62,7 +61,7 @@ impl Question {
         } else {
             &namespace
         })
-        .map_err(|error| invalid("namespace", error))?;
+        .map_err(|error| Error::Invalid(vec![Violation::new("namespace", error)]))?;
         Ok(Self {
             spec,
             namespace,
@@ -125,19 +124,19 @@ pub(super) async fn find(
     };
     let (mut sites, mut unsynced, mut busy) = (Vec::new(), Vec::new(), Vec::new());
     for (name, site) in all {
-        match asking.ask(&name, &site, waits.brief).await? {
-            Asked::Counted(capacity) => sites.push(capacity),
-            Asked::Unsynced(site) => unsynced.push(site),
-            Asked::Busy => busy.push((name, site)),
+        match asking.read(&name, &site, waits.brief).await? {
+            Read::Counted(capacity) => sites.push(capacity),
+            Read::Unsynced(site) => unsynced.push(site),
+            Read::Busy => busy.push((name, site)),
         }
     }
     let count = busy.len();
     for (asked, (name, site)) in busy.into_iter().enumerate() {
         let patience = waits.next(Instant::now(), count - asked);
-        match asking.ask(&name, &site, patience).await? {
-            Asked::Counted(capacity) => sites.push(capacity),
-            Asked::Unsynced(site) => unsynced.push(site),
-            Asked::Busy => unsynced.push(UnsyncedSite {
+        match asking.read(&name, &site, patience).await? {
+            Read::Counted(capacity) => sites.push(capacity),
+            Read::Unsynced(site) => unsynced.push(site),
+            Read::Busy => unsynced.push(UnsyncedSite {
                 site: name,
                 reason: BUSY.to_owned(),
             }),
@@ -160,7 +159,7 @@ struct Asking<'a> {
 
 /// What a site answers.
 #[derive(Debug)]
-enum Asked {
+enum Read {
     Counted(SiteCapacity),
     Unsynced(UnsyncedSite),
     /// It had no time.
@@ -168,7 +167,7 @@ enum Asked {
 }
 
 impl Asking<'_> {
-    async fn ask(&self, name: &str, shared: &Arc<SharedSite>, patience: Duration) -> Result<Asked, Error> {
+    async fn read(&self, name: &str, shared: &Arc<SharedSite>, patience: Duration) -> Result<Read, Error> {
         let Self { region, caller, .. } = *self;
         // Copies are placed one after the other on a copy of the model, so the lock is not needed for long. Others that ask
         // wait before they have one.
@@ -190,15 +189,15 @@ impl Asking<'_> {
         };
         let read = region.read_copying(caller, shared, patience, begin);
         let Ok(read) = timeout_at(self.ends.into(), read).await else {
-            return Ok(Asked::Busy);
+            return Ok(Read::Busy);
         };
         let Some((started, mut copy)) = read? else {
-            return Ok(Asked::Busy);
+            return Ok(Read::Busy);
         };
         let (mut count, revision) = match started {
             Ok(started) => started,
             Err(error) => {
-                return Ok(Asked::Unsynced(UnsyncedSite {
+                return Ok(Read::Unsynced(UnsyncedSite {
                     site: name.to_owned(),
                     reason: error.to_string(),
                 }));
@@ -211,7 +210,7 @@ impl Asking<'_> {
             match advanced.0? {
                 Counted::More(more) => count = more,
                 Counted::All(copies, limit) => {
-                    return Ok(Asked::Counted(SiteCapacity {
+                    return Ok(Read::Counted(SiteCapacity {
                         site: name.to_owned(),
                         copies,
                         limit,

@@ -79,7 +79,7 @@ fn shop() -> ObjectKey {
 }
 
 /// An object with the labels of a load balancer of this cluster.
-fn of(cluster: &str, spec: &Value) -> Value {
+fn labelled(cluster: &str, spec: &Value) -> Value {
     json!({"metadata": {"name": "lb", "labels": {(labels::CLUSTER_NAME): cluster}}, "spec": spec})
 }
 
@@ -92,16 +92,16 @@ fn of_sip(instance: &str) -> Value {
 #[tokio::test]
 async fn whatever_may_start_a_pod_of_a_gone_cluster_is_found() {
     let workers = "loadbalancer-worker-shop";
-    let mut check = of("shop", &Value::Null);
+    let mut check = labelled("shop", &Value::Null);
     check["metadata"]["labels"][labels::TEMPLATE_CHECK] = json!("0");
     for (list, object, expected) in [
         (
             "configmaps",
-            of("shop", &Value::Null),
+            labelled("shop", &Value::Null),
             Some("ConfigMap tenant/lb"),
         ),
         ("configmaps", check, None),
-        ("configmaps", of("bank", &Value::Null), None),
+        ("configmaps", labelled("bank", &Value::Null), None),
         (
             "deployments by name",
             of_sip(workers),
@@ -110,22 +110,22 @@ async fn whatever_may_start_a_pod_of_a_gone_cluster_is_found() {
         ("deployments by name", of_sip("theirs"), None),
         (
             "deployments",
-            of("shop", &Value::Null),
+            labelled("shop", &Value::Null),
             Some("Deployment tenant/lb"),
         ),
         (
             "replicasets",
-            of("shop", &json!({"replicas": 1, "selector": {}})),
+            labelled("shop", &json!({"replicas": 1, "selector": {}})),
             Some("ReplicaSet tenant/lb"),
         ),
         (
             "replicasets",
-            of("shop", &json!({"replicas": 0, "selector": {}})),
+            labelled("shop", &json!({"replicas": 0, "selector": {}})),
             None,
         ),
         (
             "pods",
-            of("shop", &json!({"containers": []})),
+            labelled("shop", &json!({"containers": []})),
             Some("pod tenant/lb"),
         ),
     ] {

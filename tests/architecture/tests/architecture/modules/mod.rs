@@ -33,7 +33,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
         &[
             &["answered", "triggers", "host_events"],
             &["inventory"],
-            &["late_claims", "tenant_nodes"],
+            &["late_claims", "tenant_nodes", "namespace_checks"],
             &["reconcile"],
             &["run"],
         ],
@@ -50,6 +50,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
                 "texts",
                 "release_wait_times",
                 "template_store",
+                "known_templates",
             ],
             &["template_check", "pod_config", "pod_routing", "reachability"],
             &["templates", "cluster_routing"],
