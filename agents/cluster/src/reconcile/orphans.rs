@@ -102,8 +102,8 @@ impl Requeued {
 /// pass take, and delays only its own clusters by that.
 #[derive(Default)]
 struct Queue {
-    /// By namespace; none of the sets is empty.
-    due: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// By namespace, each cluster once; the one that has waited longest is first. None of the queues is empty.
+    due: BTreeMap<String, VecDeque<ObjectKey>>,
     /// The namespaces with due clusters in which no pass runs; the one that has waited longest first.
     turns: VecDeque<String>,
     running: BTreeSet<String>,
@@ -115,7 +115,10 @@ impl Queue {
         if !self.due.contains_key(&namespace) && !self.running.contains(&namespace) {
             self.turns.push_back(namespace.clone());
         }
-        self.due.entry(namespace).or_default().insert(cluster);
+        let due = self.due.entry(namespace).or_default();
+        if !due.contains(&cluster) {
+            due.push_back(cluster);
+        }
     }
 
     /// The next cluster whose pass may begin.
@@ -125,7 +128,7 @@ impl Queue {
         }
         let namespace = self.turns.pop_front()?;
         let due = self.due.get_mut(&namespace)?;
-        let cluster = due.pop_first();
+        let cluster = due.pop_front();
         if due.is_empty() {
             self.due.remove(&namespace);
         }
@@ -260,6 +263,24 @@ mod tests {
         queue.add(key("a", "2"));
         queue.ended("a");
         assert_eq!(queue.begin(), Some(key("a", "2")), "it was named during its pass");
+    }
+
+    #[test]
+    fn clusters_of_a_namespace_take_turns() {
+        let mut queue = Queue::default();
+        for name in ["1", "2", "3"] {
+            queue.add(key("a", name));
+        }
+        let mut begun = Vec::new();
+        for _ in 0..6 {
+            let cluster = queue.begin().unwrap();
+            queue.ended("a");
+            // It waits for pods, and is due again before the others had their turn.
+            queue.add(cluster.clone());
+            queue.add(cluster.clone());
+            begun.push(cluster.name);
+        }
+        assert_eq!(begun, ["1", "2", "3", "1", "2", "3"]);
     }
 
     #[test]

@@ -85,7 +85,8 @@ pub trait Service: Send + Sync + 'static {
     ) -> impl Future<Output = Probe> + Send;
 
     /// Whether anything may still route to the hosts that leave the cluster. `desired`: the instances that are on the API server with
-    /// the configuration of this pass, by name and configuration digest; all others are deleted or could not be changed.
+    /// the configuration of this pass, by name and configuration digest; all others are deleted, could not be
+    /// changed, or stay until new ones serve.
     fn drain(
         &self,
         observed: &Observed<'_>,

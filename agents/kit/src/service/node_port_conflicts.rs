@@ -61,6 +61,20 @@ pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> O
     problem(service, &with_asked(by_services, asked))
 }
 
+/// The conflict with Services of the same cluster that other agents have made: these may stay though the spec gives their ports to this one.
+pub(super) fn conflict_with_other_agents(
+    site: &Site,
+    object: &SIPCluster,
+    service: &Service,
+) -> Option<Problem> {
+    let services = site.stores.services.state();
+    let others = services
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|other: &&Service| made_for::is_of(other, object) && !site.identity.owns(&other.name_any()));
+    problem(service, &taken(&node_ports(service), service, others))
+}
+
 /// With the ports that clusters ask for, by owner, but for those of a cluster that a Service has all. In whatever order the clusters come, it
 /// is the same.
 fn with_asked(

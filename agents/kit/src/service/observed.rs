@@ -13,8 +13,13 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 
 use super::{
-    endpoints, existing_ports, identity::Identity, kinds::Kind, last_applied::Written, made_for,
-    readiness::has_served, site::Site,
+    endpoints, existing_ports,
+    identity::Identity,
+    kinds::Kind,
+    last_applied::Written,
+    made_for,
+    readiness::{has_served, may_serve},
+    site::Site,
 };
 use crate::conditions::find;
 
@@ -27,6 +32,8 @@ pub struct Observed<'a> {
     names: BTreeSet<String>,
     /// Names of the Deployments whose pods have served.
     served: BTreeSet<String>,
+    /// Names of those whose pods may serve at present.
+    serving: BTreeSet<String>,
     /// The resource versions of the instances' `ConfigMap`s, by name.
     config_maps: BTreeMap<String, String>,
     /// What pods read, by instance, as this process has written it, where that is the newest that is known.
@@ -80,11 +87,14 @@ impl<'a> Observed<'a> {
             is_own(&***deployment, object, identity) || is_unowned(&***deployment, object, identity)
         });
         let mut names: BTreeSet<String> = services.iter().map(|service| service.name_any()).collect();
-        let mut served = BTreeSet::new();
+        let (mut served, mut serving) = (BTreeSet::new(), BTreeSet::new());
         for deployment in deployments {
             let name = deployment.name_any();
             if has_served(deployment) {
                 served.insert(name.clone());
+            }
+            if may_serve(deployment) {
+                serving.insert(name.clone());
             }
             names.insert(name);
         }
@@ -98,6 +108,7 @@ impl<'a> Observed<'a> {
             services,
             names,
             served,
+            serving,
             config_maps: BTreeMap::new(),
             written: BTreeMap::new(),
         }
@@ -143,15 +154,28 @@ impl<'a> Observed<'a> {
         &self.names
     }
 
-    /// Names of the instances that serve, or have served: those with a Service, and a Deployment whose pods were available. Of an entry that is
-    /// refused there can be less.
+    /// Names of the instances that serve or have served as they are: those with a Service, and a Deployment whose pods were available. Of an entry
+    /// that is refused there can be less.
     pub(super) fn made(&self) -> BTreeSet<&str> {
-        let exposed: BTreeSet<&str> = self
-            .services()
+        self.exposed(&self.served)
+    }
+
+    /// Names of the instances that may serve at present: those with a Service, and a Deployment that has pods, whatever changes of it are under way.
+    pub(super) fn serving(&self) -> BTreeSet<&str> {
+        self.exposed(&self.serving)
+    }
+
+    /// Those with a Service.
+    fn exposed<'n>(&'n self, names: &'n BTreeSet<String>) -> BTreeSet<&'n str> {
+        let services = self.services();
+        let exposed: BTreeSet<&str> = services
             .filter_map(|service| service.metadata.name.as_deref())
             .collect();
-        let served = self.served.iter().map(String::as_str);
-        served.filter(|name| exposed.contains(name)).collect()
+        names
+            .iter()
+            .map(String::as_str)
+            .filter(|name| exposed.contains(name))
+            .collect()
     }
 
     /// The instances of this agent with their node ports; empty where these are not known.

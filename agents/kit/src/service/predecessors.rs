@@ -14,7 +14,7 @@ use super::{
     error::{Error, Errors},
     identity::Identity,
     instances::{OrUnserved, failed},
-    node_port_conflicts::conflict,
+    node_port_conflicts::{conflict, conflict_with_other_agents},
     node_ports::node_ports,
     objects::{Objects, Prepared},
     observed::Observed,
@@ -28,7 +28,11 @@ use super::{
 
 /// The predecessors of a cluster with their node ports. Which entry succeeds which of them is not known.
 #[derive(Debug, Default)]
-pub(super) struct Predecessors<'a>(BTreeMap<&'a str, PortSet>);
+pub(super) struct Predecessors<'a> {
+    held: BTreeMap<&'a str, PortSet>,
+    /// Desired instances that do not serve yet.
+    waiting: usize,
+}
 
 impl<'a> Predecessors<'a> {
     /// Of the instances of a cluster. There is none where instances are applied without the scheduler, since one that the spec drops may let
@@ -39,19 +43,26 @@ impl<'a> Predecessors<'a> {
         }
         let with_pods = |entry: &&S::Entry| S::common(entry).replicas() > 0;
         let waited_for: Vec<&str> = entries.iter().filter(with_pods).map(name::<S>).collect();
-        let desired = (&*names::<S>(entries), &*waited_for);
-        let among = among(S::IDENTITY, &observed.made(), desired);
+        let made = observed.made();
+        let new: Vec<&str> = waited_for
+            .into_iter()
+            .filter(|name| !made.contains(name))
+            .collect();
+        let among = among(S::IDENTITY, observed.serving(), (&names::<S>(entries), &new));
         let ports = |name: &str| {
             let mut services = observed.services();
             let service = services.find(|service| service.metadata.name.as_deref() == Some(name));
             service.map(node_ports).unwrap_or_default()
         };
-        Self(among.into_iter().map(|name| (name, ports(name))).collect())
+        Self {
+            held: among.into_iter().map(|name| (name, ports(name))).collect(),
+            waiting: new.len(),
+        }
     }
 
     /// Their names.
     pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
-        self.0.keys().copied()
+        self.held.keys().copied()
     }
 
     /// Deletes those that have a node port of an entry that is about to be made, or to get this port. An entry that cannot be made is not served
@@ -89,10 +100,10 @@ impl<'a> Predecessors<'a> {
         pruned
     }
 
-    /// What is reported of those that stay. The status has room for the endpoints of as many as entries are not served.
-    pub(super) fn outcomes(&self, observed: &Observed<'_>, unserved: usize) -> impl Iterator<Item = Outcome> {
+    /// What is reported of those that stay. Users reach them at their endpoints; the status has those of as many as entries wait, which bounds it.
+    pub(super) fn outcomes(&self, observed: &Observed<'_>) -> impl Iterator<Item = Outcome> {
         self.names().enumerate().map(move |(index, name)| {
-            let endpoints = (index < unserved).then(|| observed.endpoints_of_service(name));
+            let endpoints = (index < self.waiting).then(|| observed.endpoints_of_service(name));
             Outcome::Stays(Staying {
                 name: name.to_owned(),
                 endpoints: endpoints.unwrap_or_default(),
@@ -102,29 +113,26 @@ impl<'a> Predecessors<'a> {
 
     /// Those of these node ports that any of them has.
     fn held_of(&self, ports: &PortSet) -> PortSet {
-        let held = |port: &u16| self.0.values().any(|held| held.contains(*port));
+        let held = |port: &u16| self.held.values().any(|held| held.contains(*port));
         ports.iter().filter(held).collect()
     }
 
     fn take_with(&mut self, ports: &PortSet) -> Vec<&'a str> {
         let has_one = |held: &PortSet| held.iter().any(|port| ports.contains(port));
-        let taken = self.0.extract_if(.., |_, held| has_one(held));
+        let taken = self.held.extract_if(.., |_, held| has_one(held));
         taken.map(|(name, _)| name).collect()
     }
 }
 
-/// The instances that serve and that the spec drops, of the kinds of which it desires one that does not serve. `waited_for`: the desired ones that
-/// are to have pods.
+/// Those of the instances that serve which the spec drops, of the kinds of which it desires a new one.
 fn among<'a>(
     identity: &Identity,
-    made: &BTreeSet<&'a str>,
-    (desired, waited_for): (&[&str], &[&str]),
+    serving: BTreeSet<&'a str>,
+    (desired, new): (&[&str], &[&str]),
 ) -> Vec<&'a str> {
-    let new = waited_for.iter().filter(|name| !made.contains(**name));
-    let kinds: BTreeSet<&str> = new.filter_map(|name| identity.kind_of(name)).collect();
-    let dropped = made.iter().copied();
+    let kinds: BTreeSet<&str> = new.iter().filter_map(|name| identity.kind_of(name)).collect();
+    let dropped = serving.into_iter().filter(|name| !desired.contains(name));
     dropped
-        .filter(|name| !desired.contains(name))
         .filter(|name| identity.kind_of(name).is_some_and(|kind| kinds.contains(kind)))
         .collect()
 }
@@ -137,8 +145,10 @@ async fn obstacle(
     objects: &Objects<Prepared>,
 ) -> Result<Option<Problem>, Error> {
     let object = observed.object();
-    if let Some(problem) = conflict(site, object, objects.service()) {
-        return Ok(Some(problem));
+    let service = objects.service();
+    let taken = conflict(site, object, service).or_else(|| conflict_with_other_agents(site, object, service));
+    if taken.is_some() {
+        return Ok(taken);
     }
     let conflict = |message| Ok(Some(Problem::new(NAME_CONFLICT, message)));
     let name = objects.name();
@@ -184,25 +194,20 @@ mod tests {
     #[test]
     fn a_dropped_instance_precedes_a_new_one_of_its_kind() {
         let all = [API, FIRST, SECOND];
-        assert_eq!(among(BALANCERS, &all.into(), (&[API, WEB], &[API])), [""; 0]);
-        for (made, desired, expected) in [
-            (&all[..], &[][..], &[][..]),
-            (&all, &[API, FIRST, SECOND], &[]),
-            (&all, &[API, FIRST], &[]),
-            (&all, &[NAMED, FIRST], &[API]),
+        for (serving, desired, new, expected) in [
+            (&all[..], &[][..], &[][..], &[][..]),
+            (&all, &[API, FIRST], &[], &[]),
+            (&all, &[NAMED, FIRST], &[NAMED], &[API]),
             // Which of them it succeeds is not known.
-            (&all, &[API, WEB], &[FIRST, SECOND]),
-            (&all, &[API, FIRST, SECOND, NAMED], &[]),
-            (&[FIRST, WEB], &[WEB], &[]),
-            // What never served is no predecessor, whatever objects there are of it.
-            (&[], &[WEB], &[]),
+            (&all, &[API, WEB], &[WEB], &[FIRST, SECOND]),
+            (&all, &[API, FIRST, SECOND, NAMED], &[NAMED], &[]),
+            // It has served, or is to have no pods.
+            (&[FIRST, WEB], &[WEB], &[], &[]),
+            // What does not serve is no predecessor, whatever objects there are of it.
+            (&[], &[WEB], &[WEB], &[]),
         ] {
-            let made = made.iter().copied().collect();
-            assert_eq!(
-                among(BALANCERS, &made, (desired, desired)),
-                expected,
-                "{made:?} {desired:?}"
-            );
+            let found = among(BALANCERS, serving.iter().copied().collect(), (desired, new));
+            assert_eq!(found, expected, "{serving:?} {desired:?} {new:?}");
         }
     }
 
@@ -216,7 +221,10 @@ mod tests {
             (&[2, 4, 9], &[2, 4], &[FIRST, SECOND]),
         ] {
             let all = [(API, &[1][..]), (FIRST, &[2, 3]), (SECOND, &[4])];
-            let mut predecessors = Predecessors(all.map(|(name, held)| (name, ports(held))).into());
+            let mut predecessors = Predecessors {
+                held: all.map(|(name, held)| (name, ports(held))).into(),
+                waiting: 1,
+            };
             let wanted = ports(wanted);
             assert_eq!(predecessors.held_of(&wanted), ports(held));
             assert_eq!(predecessors.take_with(&wanted), gone);

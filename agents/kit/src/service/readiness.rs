@@ -76,6 +76,14 @@ pub(super) fn shows_service(condition: &DeploymentCondition) -> bool {
     }
 }
 
+/// Whether pods of a Deployment may serve at present, whatever changes of it are under way.
+pub(super) fn may_serve(deployment: &Deployment) -> bool {
+    let status = deployment.status.clone().unwrap_or_default();
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    deployment.spec.replicas != Some(0)
+        && (status.available_replicas > Some(0) || conditions.iter().any(shows_service))
+}
+
 /// Whether pods of a Deployment have served: while new ones are made, those of before are available. Without pods nothing serves, though the
 /// Deployment is then complete and available.
 pub(super) fn has_served(deployment: &Deployment) -> bool {
@@ -143,30 +151,29 @@ mod tests {
     fn only_pods_that_were_available_have_served() {
         let available = |status: &str| json!({"type": "Available", "status": status});
         let rollout = |reason: &str| json!({"type": "Progressing", "status": "True", "reason": reason});
-        let over = "NewReplicaSetAvailable";
-        for (replicas, observed, conditions, expected) in [
-            (2, 3, vec![available("True"), rollout("ReplicaSetUpdated")], true),
-            (2, 3, vec![available("False"), rollout(over)], true),
-            (
-                2,
-                3,
-                vec![available("False"), rollout("ReplicaSetUpdated")],
-                false,
-            ),
-            (2, 3, vec![], false),
+        let (over, updated) = ("NewReplicaSetAvailable", "ReplicaSetUpdated");
+        for (replicas, observed, pods, conditions, has, may) in [
+            (2, 3, 2, vec![available("True"), rollout(updated)], true, true),
+            (2, 3, 0, vec![available("False"), rollout(over)], true, true),
+            (2, 3, 0, vec![available("False"), rollout(updated)], false, false),
+            // Its rollout cannot end, and one of the nodes is down.
+            (2, 3, 1, vec![available("False"), rollout(updated)], false, true),
+            (2, 3, 0, vec![], false, false),
             // An edit that the controller has not observed.
-            (2, 2, vec![available("True"), rollout(over)], false),
-            (0, 3, vec![available("True"), rollout(over)], false),
+            (2, 2, 2, vec![available("True"), rollout(over)], false, true),
+            (0, 3, 0, vec![available("True"), rollout(over)], false, false),
         ] {
             let deployment = json!({
                 "metadata": {"generation": 3}, "spec": {"replicas": replicas, "selector": {}, "template": {}},
-                "status": {"observedGeneration": observed, "conditions": conditions},
+                "status": {"observedGeneration": observed, "availableReplicas": pods, "conditions": conditions},
             });
-            let deployment: Deployment = serde_json::from_value(deployment.clone()).unwrap();
-            assert_eq!(has_served(&deployment), expected, "{deployment:?}");
+            let deployment: Deployment = serde_json::from_value(deployment).unwrap();
+            assert_eq!(has_served(&deployment), has, "{deployment:?}");
+            assert_eq!(may_serve(&deployment), may, "{deployment:?}");
         }
         let new = json!({"metadata": {"generation": 1}, "spec": {"selector": {}, "template": {}}});
-        assert!(!has_served(&serde_json::from_value(new).unwrap()));
+        let new = serde_json::from_value(new).unwrap();
+        assert!(!has_served(&new) && !may_serve(&new));
     }
 
     fn deployment(generation: i64, observed: i64, updated: i32, available: i32, total: i32) -> Deployment {

@@ -238,8 +238,7 @@ async fn serve<S: Service>(
         let deleted = delete_refused(context, observed, entries, &exposed).await;
         pruned.extend(deleted);
     }
-    let unserved = instances::unserved(entries, &exposed).count();
-    let staying: Vec<Outcome> = predecessors.outcomes(observed, unserved).collect();
+    let staying: Vec<Outcome> = predecessors.outcomes(observed).collect();
     let mut outcomes = instances::so_far(context, observed, entries, &exposed);
     outcomes.extend(pruned.outcomes().chain(staying.iter().cloned()));
     if report_exposed(context, observed, held, &outcomes).await? {

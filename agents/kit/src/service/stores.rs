@@ -34,7 +34,8 @@ pub struct Stores {
     /// Every Service of the site: a node port belongs to the Service that has it, whoever made it. Without annotations, selectors and
     /// most labels.
     pub services: Store<Service>,
-    /// The agent's Deployments. Of the spec only `replicas` and the pods' configuration hash; without most labels, and without conditions.
+    /// The agent's Deployments. Of the spec only `replicas` and the pods' configuration hash; without most labels, and only
+    /// the conditions that show that pods were available.
     pub deployments: TenantStore<Deployment>,
     /// The pods of the agent's instances, as `pods::trim` leaves them. What pods run is never concluded from a watch alone.
     pub pods: TenantStore<Pod>,

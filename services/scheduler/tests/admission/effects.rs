@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    sync::Arc,
     task::{Context, Poll},
     time::{Duration, Instant},
 };
@@ -162,9 +163,17 @@ async fn a_repeated_change_is_audited_as_no_change() {
 #[tokio::test]
 async fn a_dropped_stream_of_reports_is_audited_with_its_changes() {
     listen();
-    let served = Served::start().await;
+    let served = Arc::new(Served::start().await);
     let caller = agent("left", "cluster");
-    let reports = served.report("left").await;
+    // The caller's connection ends with its runtime.
+    let client = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let called = Arc::clone(&served);
+    let reports = client.spawn(async move { called.report("left").await });
+    let reports = reports.await.unwrap();
     let opened = lines(&caller, "opened");
     let [opened] = &*opened else { panic!("{opened:?}") };
     assert_eq!(text(opened, "outcome"), "OPEN", "{opened}");
@@ -173,6 +182,7 @@ async fn a_dropped_stream_of_reports_is_audited_with_its_changes() {
         1,
         "the first reporter of the site: {opened}"
     );
+    client.shutdown_background();
     drop(reports);
     until_audited(&caller.to_string(), "outcome=\"CANCELLED\"").await;
     let changed = lines(&caller, "changed");

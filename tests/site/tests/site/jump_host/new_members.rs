@@ -30,7 +30,9 @@ async fn ready_waits_for_jump_hosts_to_have_new_members() {
     stage
         .condition_is(&shop, "Scheduled", "False", "Unschedulable")
         .await;
-    stage.condition_is(&shop, CONDITION, "True", "Available").await;
+    stage
+        .condition_is(&shop, CONDITION, "True", "PowerServiceUnavailable")
+        .await;
 
     stage.agent(Agent::JumpHost).kill9().await.unwrap();
     stage.load(&[host("jump-joined", "worker", "r3", "three")]).await;
