@@ -43,14 +43,20 @@ impl Backlog {
     /// Adds one refused call of one of so many identities that share the rate. Returns how long its caller waits, and whether it is disconnected.
     ///
     /// The backlog is compared with its limit as a number of calls, by the time that they take if one identity has the whole rate: a change of the
-    /// number of identities disconnects nobody.
+    /// number of identities disconnects nobody. If there are more identities than before, the limit may have become lower than what is left: the part
+    /// above it is dropped.
     pub(super) fn add(&self, now: Instant, identities: u32) -> (Duration, bool) {
         let identities = identities.max(1);
         let own_limit = LIMIT / identities;
         let limit = own_limit.max(self.each * BURST);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let left = state.map_or(Duration::ZERO, |state| {
-            state.until.saturating_duration_since(now) / state.identities
+            let left = state.until.saturating_duration_since(now) / state.identities;
+            if identities > state.identities {
+                left.min(limit.saturating_sub(self.each))
+            } else {
+                left
+            }
         });
         // The cap lets a caller that was disconnected start again after a bounded time.
         let next = (left + self.each).min(limit + own_limit);
@@ -102,5 +108,15 @@ mod tests {
         assert!((0..300).all(|_| !backlog.add(now, 16).1));
         assert_eq!(backlog.add(now, 1), (Duration::from_millis(301), false));
         assert_eq!(backlog.add(now, 16), (Duration::from_millis(302 * 16), false));
+    }
+
+    #[test]
+    fn identities_that_come_disconnect_nobody() {
+        let backlog = Backlog::new(NonZeroU32::new(1000));
+        let now = Instant::now();
+        assert!((0..2000).all(|_| !backlog.add(now, 1).1));
+        let lowest = Duration::from_millis(u64::from(BURST));
+        assert_eq!(backlog.add(now, 16), (lowest * 16, false));
+        assert!(backlog.add(now, 16).1, "it goes on above the limit");
     }
 }

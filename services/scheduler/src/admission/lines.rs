@@ -1,6 +1,7 @@
 //! How many audit lines an identity may cause. Lines about changes, exports, denials and calls that only operators may make are always written: the
-//! ledger and the limits of calls bound them. Of the others each identity has a few at once and one a second, so that a flood of calls that do
-//! nothing neither hides lines about others nor fills the disk. What is withheld is counted, and a notice says how much it was.
+//! ledger and the limits of calls bound them. A call that another limit than that on denials refuses has no line. Of the other lines each identity
+//! has a few at once and one a second, so that a flood of calls that do nothing neither hides lines about others nor fills the disk. What is
+//! withheld is counted, and a notice says how much it was.
 
 use std::{
     num::NonZeroU32,
@@ -27,7 +28,7 @@ pub(super) enum Kind {
     /// A call that reads the whole ledger.
     Exported,
     /// A call that only operators may make, and that has changed and exported nothing: it repeats an earlier call, or failed. Whoever tries to
-    /// override a safeguard has a line for each time.
+    /// override a safeguard has a line for each time, unless a limit refuses the call, which then does nothing.
     Overriding,
     /// Any other call of a method that changes something, and that has changed nothing: it repeats an earlier call, or failed.
     Unchanged,

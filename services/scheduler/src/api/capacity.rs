@@ -1,5 +1,7 @@
 //! How many copies of a cluster fit in each site.
 
+mod waits;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -9,6 +11,7 @@ use placement::{ClusterName, Holder, Member, MemberState, Namespace, Refusal, Re
 use proto::inventory::v1::{FindCapacityRequest, FindCapacityResponse, SiteCapacity, UnsyncedSite};
 use tokio::time::timeout_at;
 
+use self::waits::Waits;
 use crate::{
     convert,
     error::Error,
@@ -23,15 +26,13 @@ use crate::{
 /// Most copies of a cluster that are counted in a site.
 const COPIES: u32 = 1000;
 
-/// How long a question waits for a site that is locked or rests after a copy, before it has tried all others.
-const BRIEF: Duration = Duration::from_millis(100);
-/// How long it waits for one site after that.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Time for a question without a deadline.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Why a site has no result that had no time for the question.
 const BUSY: &str = "busy: changes of the site or other questions left no time for this read; retry";
+/// Why a site has no result whose copies were not counted in its share of the time.
+const LATE: &str = "not counted in time: ask for fewer copies, or give the call more time";
 
 /// A `FindCapacity`, parsed.
 #[derive(Clone, Debug)]
@@ -70,41 +71,8 @@ impl Question {
     }
 }
 
-/// How long a question about all sites waits for each, so that busy sites neither hide others nor use up the time until its deadline.
-#[derive(Clone, Copy, Debug)]
-struct Waits {
-    /// For each site before all are tried.
-    brief: Duration,
-    /// From then on it waits for no site.
-    until: Instant,
-    /// From then on it waits for no permit either: what is left is for the answer.
-    ends: Instant,
-}
-
-impl Waits {
-    /// For a question about so many sites that has so much time.
-    fn new(now: Instant, time: Duration, sites: usize) -> Self {
-        let waits = time / 3 * 2;
-        Self {
-            // Half of the time is left for the sites that are busy.
-            brief: BRIEF.min(share(waits / 2, sites)),
-            until: now + waits,
-            ends: now + time / 6 * 5,
-        }
-    }
-
-    /// For one of so many busy sites that are left.
-    fn next(&self, now: Instant, sites: usize) -> Duration {
-        PATIENCE.min(share(self.until.saturating_duration_since(now), sites))
-    }
-}
-
-/// The time for each of so many sites.
-fn share(time: Duration, sites: usize) -> Duration {
-    time / u32::try_from(sites.max(1)).unwrap_or(u32::MAX)
-}
-
-/// How many copies fit in each site. Sites that have no time at once are asked again after all others.
+/// How many copies fit in each site. Sites that have no time at once are asked again after all others, and after these the sites whose copies were
+/// not counted in their share of the time.
 ///
 /// # Errors
 /// [`Error::Stopped`] when the process ends.
@@ -115,31 +83,39 @@ pub(super) async fn find(
 ) -> Result<FindCapacityResponse, Error> {
     let all = region.sites();
     let time = load::time_left().unwrap_or(LONGEST);
-    let waits = Waits::new(Instant::now(), time, all.len());
+    let count = all.len();
+    let waits = Waits::new(Instant::now(), time, count);
     let asking = Asking {
         region,
         caller,
         question,
-        ends: waits.ends,
+        waits,
     };
-    let (mut sites, mut unsynced, mut busy) = (Vec::new(), Vec::new(), Vec::new());
-    for (name, site) in all {
-        match asking.read(&name, &site, waits.brief).await? {
+    let (mut sites, mut unsynced, mut again) = (Vec::new(), Vec::new(), Vec::new());
+    for (asked, (name, site)) in all.into_iter().enumerate() {
+        match asking.read(&name, &site, waits.brief, count - asked).await? {
             Read::Counted(capacity) => sites.push(capacity),
             Read::Unsynced(site) => unsynced.push(site),
-            Read::Busy => busy.push((name, site)),
+            Read::Missed(reason) => again.push((reason, name, site)),
         }
     }
-    let count = busy.len();
-    for (asked, (name, site)) in busy.into_iter().enumerate() {
-        let patience = waits.next(Instant::now(), count - asked);
-        match asking.read(&name, &site, patience).await? {
+    // Sites that take long come last: they get the time that the others leave.
+    again.sort_by_key(|(reason, ..)| *reason == LATE);
+    let count = again.len();
+    for (asked, (first, name, site)) in again.into_iter().enumerate() {
+        let left = count - asked;
+        let patience = waits.next(Instant::now(), left);
+        match asking.read(&name, &site, patience, left).await? {
             Read::Counted(capacity) => sites.push(capacity),
             Read::Unsynced(site) => unsynced.push(site),
-            Read::Busy => unsynced.push(UnsyncedSite {
-                site: name,
-                reason: BUSY.to_owned(),
-            }),
+            Read::Missed(now) => {
+                // Fewer copies help where they took long at first, also if the site is busy now.
+                let reason = if first == LATE { first } else { now };
+                unsynced.push(UnsyncedSite {
+                    site: name,
+                    reason: reason.to_owned(),
+                });
+            }
         }
     }
     sites.sort_by(|one, other| one.site.cmp(&other.site));
@@ -153,8 +129,7 @@ struct Asking<'a> {
     region: &'a Region,
     caller: &'a str,
     question: Question,
-    /// When it waits for nothing any more.
-    ends: Instant,
+    waits: Waits,
 }
 
 /// What a site answers.
@@ -162,13 +137,29 @@ struct Asking<'a> {
 enum Read {
     Counted(SiteCapacity),
     Unsynced(UnsyncedSite),
-    /// It had no time.
-    Busy,
+    /// It has no result yet, for this reason.
+    Missed(&'static str),
 }
 
 impl Asking<'_> {
-    async fn read(&self, name: &str, shared: &Arc<SharedSite>, patience: Duration) -> Result<Read, Error> {
-        let Self { region, caller, .. } = *self;
+    /// Reads one of so many sites that are `left`, and counts copies in it for its share of the time.
+    async fn read(
+        &self,
+        name: &str,
+        shared: &Arc<SharedSite>,
+        patience: Duration,
+        left: usize,
+    ) -> Result<Read, Error> {
+        let Self {
+            region,
+            caller,
+            waits,
+            ..
+        } = *self;
+        // The timeout below would begin a copy that nobody uses.
+        if Instant::now() >= waits.ends {
+            return Ok(Read::Missed(BUSY));
+        }
         // Copies are placed one after the other on a copy of the model, so the lock is not needed for long. Others that ask
         // wait before they have one.
         let begin = {
@@ -188,11 +179,11 @@ impl Asking<'_> {
             }
         };
         let read = region.read_copying(caller, shared, patience, begin);
-        let Ok(read) = timeout_at(self.ends.into(), read).await else {
-            return Ok(Read::Busy);
+        let Ok(read) = timeout_at(waits.ends.into(), read).await else {
+            return Ok(Read::Missed(BUSY));
         };
         let Some((started, mut copy)) = read? else {
-            return Ok(Read::Busy);
+            return Ok(Read::Missed(BUSY));
         };
         let (mut count, revision) = match started {
             Ok(started) => started,
@@ -203,11 +194,16 @@ impl Asking<'_> {
                 }));
             }
         };
+        let counted_by = waits.counted_by(Instant::now(), left);
         loop {
             let metrics = region.committer().metrics().clone();
-            let advanced = region.compute_copy(copy, move || count.advance(&metrics)).await?;
-            copy = advanced.1;
-            match advanced.0? {
+            let advance = region.compute_copy(copy, move || count.advance(&metrics));
+            let Ok(advanced) = timeout_at(counted_by.into(), advance).await else {
+                return Ok(Read::Missed(LATE));
+            };
+            let (counted, kept) = advanced?;
+            copy = kept;
+            match counted? {
                 Counted::More(more) => count = more,
                 Counted::All(copies, limit) => {
                     return Ok(Read::Counted(SiteCapacity {
@@ -308,6 +304,8 @@ impl Count {
 mod tests {
     use std::{collections::BTreeMap, thread};
 
+    use futures::FutureExt as _;
+
     use super::*;
     use crate::{
         ledger::{CallChanges, Contents, History, commit},
@@ -324,18 +322,21 @@ mod tests {
         (Region::new(contents, Policies::new(), committer), writer)
     }
 
-    /// Names of the sites that had no time for a question whose caller waits so long.
-    async fn busy(region: &Region, time: Duration) -> Vec<String> {
-        let question = Question {
+    fn question() -> Question {
+        Question {
             spec: Spec::default(),
             namespace: Namespace::new("default").unwrap(),
             most: 1,
-        };
+        }
+    }
+
+    /// Names of the sites that had no time for a question whose caller waits so long.
+    async fn busy(region: &Region, time: Duration) -> Vec<String> {
         let deadline = Instant::now() + time;
         let found = load::within(
             Some(deadline.into()),
             CallChanges::default(),
-            find(region, "one", question),
+            find(region, "one", question()),
         );
         let FindCapacityResponse { sites, unsynced } = found.await.expect("in time").unwrap();
         // No site has reported; one that had time for the question says so.
@@ -377,21 +378,18 @@ mod tests {
         drop(copy);
     }
 
-    #[test]
-    fn busy_sites_share_two_thirds_of_the_time() {
-        let (now, time) = (Instant::now(), Duration::from_secs(30));
-        let waits = Waits::new(now, time, 4);
-        assert_eq!(waits.brief, BRIEF);
-        let mut later = now + 4 * waits.brief;
-        for left in (1..=4).rev() {
-            later += waits.next(later, left);
-        }
-        assert!(later <= now + Duration::from_secs(20));
-        assert!(later > now + Duration::from_secs(19));
-        assert_eq!(waits.next(now, 1), PATIENCE);
-        assert_eq!(waits.next(now + time, 1), Duration::ZERO);
-        // However many sites there are, half of it is left after all are tried.
-        let many = Waits::new(now, time, 10_000);
-        assert!(10_000 * many.brief <= Duration::from_secs(10));
+    #[tokio::test]
+    async fn no_copy_is_begun_after_the_time() {
+        let (region, _writer) = region(&["a"]);
+        let asking = Asking {
+            region: &region,
+            caller: "one",
+            question: question(),
+            waits: Waits::new(Instant::now(), Duration::ZERO, 1),
+        };
+        let site = region.site("a").unwrap();
+        // It is free, and a copy of it would be waited for.
+        let read = asking.read("a", &site, Duration::ZERO, 1).now_or_never();
+        assert!(matches!(read, Some(Ok(Read::Missed(BUSY)))), "{read:?}");
     }
 }

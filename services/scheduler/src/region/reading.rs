@@ -19,6 +19,7 @@ use crate::{error::Error, site::Site};
 const ATTEMPTS: usize = 4;
 /// How long a read that has a permit for a copy waits for the site's lock before it gives the permit back. Without this time it would need the lock
 /// and a permit at the same moment, which may never come: a permit that is returned goes to the next that waits for one, and so does the lock.
+/// Reads of other sites wait meanwhile if there is no other permit, or not enough memory beside that of this one.
 const HELD: Duration = Duration::from_millis(50);
 /// Least and most time between two attempts to copy a site.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
@@ -154,8 +155,8 @@ mod tests {
         policy::Policies,
     };
 
-    /// Callers of one site: more than there are permits for copies on any machine.
-    const CALLERS: usize = 300;
+    /// Callers of one site: more than there are permits for copies on a machine of 30 cores.
+    const CALLERS: usize = 60;
 
     fn region() -> (Region, commit::Writer) {
         let histories = ["a", "b"].map(|site| (site.to_owned(), History::default()));
