@@ -84,16 +84,20 @@ pub(super) fn may_serve(deployment: &Deployment) -> bool {
         && (status.available_replicas > Some(0) || conditions.iter().any(shows_service))
 }
 
-/// Whether pods of a Deployment have served: while new ones are made, those of before are available. Without pods nothing serves, though the
-/// Deployment is then complete and available.
+/// Whether pods of a Deployment serve as the spec asks: while new ones are made, those of before are available, or some of a rollout that is over.
+/// Without pods the Deployment is complete and available, and stays complete when it is scaled up.
 pub(super) fn has_served(deployment: &Deployment) -> bool {
     let Some(status) = &deployment.status else {
         return false;
     };
-    let is_observed =
-        status.observed_generation.is_some() && status.observed_generation >= deployment.metadata.generation;
+    let generation = deployment.metadata.generation;
+    let is_observed = status.observed_generation.is_some() && status.observed_generation >= generation;
+    let has_pods = status.available_replicas > Some(0);
     let conditions = status.conditions.as_deref().unwrap_or_default();
-    is_observed && deployment.spec.replicas != Some(0) && conditions.iter().any(shows_service)
+    let mut shown = conditions.iter().filter(|condition| shows_service(condition));
+    is_observed
+        && deployment.spec.replicas != Some(0)
+        && shown.any(|condition| has_pods || condition.type_.as_deref() == Some("Available"))
 }
 
 /// Why the pods do not work, by the kubelet's message. An image that cannot be pulled is reported before its consequences.
@@ -154,7 +158,9 @@ mod tests {
         let (over, updated) = ("NewReplicaSetAvailable", "ReplicaSetUpdated");
         for (replicas, observed, pods, conditions, has, may) in [
             (2, 3, 2, vec![available("True"), rollout(updated)], true, true),
-            (2, 3, 0, vec![available("False"), rollout(over)], true, true),
+            (2, 3, 1, vec![available("False"), rollout(over)], true, true),
+            // It was scaled up from 0.
+            (2, 3, 0, vec![available("False"), rollout(over)], false, true),
             (2, 3, 0, vec![available("False"), rollout(updated)], false, false),
             // Its rollout cannot end, and one of the nodes is down.
             (2, 3, 1, vec![available("False"), rollout(updated)], false, true),
