@@ -30,7 +30,7 @@ pub struct Observed<'a> {
     identity: &'static Identity,
     services: Vec<Arc<Service>>,
     names: BTreeSet<String>,
-    /// Names of the Deployments whose pods have served.
+    /// Names of the Deployments whose pods serve as the spec asks.
     served: BTreeSet<String>,
     /// Names of those whose pods may serve at present.
     serving: BTreeSet<String>,
@@ -154,13 +154,14 @@ impl<'a> Observed<'a> {
         &self.names
     }
 
-    /// Names of the instances that serve or have served as they are: those with a Service, and a Deployment whose pods were available. Of an entry
-    /// that is refused there can be less.
+    /// Names of the instances that serve as the spec asks: those with a Service, and a Deployment whose pods are available. Of an entry that is
+    /// refused there can be less.
     pub(super) fn made(&self) -> BTreeSet<&str> {
         self.exposed(&self.served)
     }
 
-    /// Names of the instances that may serve at present: those with a Service, and a Deployment that has pods, whatever changes of it are under way.
+    /// Names of the instances that may serve at present: those with a Service, and a Deployment that is to have pods and had available ones,
+    /// whatever changes of it are under way.
     pub(super) fn serving(&self) -> BTreeSet<&str> {
         self.exposed(&self.serving)
     }

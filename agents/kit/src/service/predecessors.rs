@@ -44,11 +44,17 @@ impl<'a> Predecessors<'a> {
         let with_pods = |entry: &&S::Entry| S::common(entry).replicas() > 0;
         let waited_for: Vec<&str> = entries.iter().filter(with_pods).map(name::<S>).collect();
         let made = observed.made();
-        let new: Vec<&str> = waited_for
+        let waiting: Vec<&str> = waited_for
             .into_iter()
             .filter(|name| !made.contains(name))
             .collect();
-        let among = among(S::IDENTITY, observed.serving(), (&names::<S>(entries), &new));
+        let applied = observed.applied();
+        let applied = applied.iter().map(|applied| applied.service.as_str()).collect();
+        let among = among(
+            S::IDENTITY,
+            (observed.serving(), &applied),
+            (&names::<S>(entries), &waiting),
+        );
         let ports = |name: &str| {
             let mut services = observed.services();
             let service = services.find(|service| service.metadata.name.as_deref() == Some(name));
@@ -56,7 +62,7 @@ impl<'a> Predecessors<'a> {
         };
         Self {
             held: among.into_iter().map(|name| (name, ports(name))).collect(),
-            waiting: new.len(),
+            waiting: waiting.len(),
         }
     }
 
@@ -124,16 +130,21 @@ impl<'a> Predecessors<'a> {
     }
 }
 
-/// Those of the instances that serve which the spec drops, of the kinds of which it desires a new one.
+/// Those of the instances that serve which the spec drops, of the kinds of which one is waited for. What the status names as applied beside a
+/// dropped instance was there before the edit, and does not succeed it. Once an instance stays, the status does not name it any more.
 fn among<'a>(
     identity: &Identity,
-    serving: BTreeSet<&'a str>,
-    (desired, new): (&[&str], &[&str]),
+    (serving, applied): (BTreeSet<&'a str>, &BTreeSet<&str>),
+    (desired, waiting): (&[&str], &[&str]),
 ) -> Vec<&'a str> {
-    let kinds: BTreeSet<&str> = new.iter().filter_map(|name| identity.kind_of(name)).collect();
     let dropped = serving.into_iter().filter(|name| !desired.contains(name));
     dropped
-        .filter(|name| identity.kind_of(name).is_some_and(|kind| kinds.contains(kind)))
+        .filter(|name| {
+            waiting.iter().any(|new| {
+                let was_there = applied.contains(name) && applied.contains(new);
+                !was_there && identity.kind_of(new) == identity.kind_of(name)
+            })
+        })
         .collect()
 }
 
@@ -194,20 +205,27 @@ mod tests {
     #[test]
     fn a_dropped_instance_precedes_a_new_one_of_its_kind() {
         let all = [API, FIRST, SECOND];
-        for (serving, desired, new, expected) in [
-            (&all[..], &[][..], &[][..], &[][..]),
-            (&all, &[API, FIRST], &[], &[]),
-            (&all, &[NAMED, FIRST], &[NAMED], &[API]),
+        for (serving, applied, desired, waiting, expected) in [
+            (&all[..], &all[..], &[][..], &[][..], &[][..]),
+            (&all, &all, &[API, FIRST], &[], &[]),
+            (&all, &all, &[NAMED, FIRST], &[NAMED], &[API]),
             // Which of them it succeeds is not known.
-            (&all, &[API, WEB], &[WEB], &[FIRST, SECOND]),
-            (&all, &[API, FIRST, SECOND, NAMED], &[NAMED], &[]),
+            (&all, &all, &[API, WEB], &[WEB], &[FIRST, SECOND]),
+            (&all, &all, &[API, FIRST, SECOND, NAMED], &[NAMED], &[]),
             // It has served, or is to have no pods.
-            (&[FIRST, WEB], &[WEB], &[], &[]),
+            (&[FIRST, WEB], &[FIRST], &[WEB], &[], &[]),
             // What does not serve is no predecessor, whatever objects there are of it.
-            (&[], &[WEB], &[WEB], &[]),
+            (&[], &[FIRST], &[WEB], &[WEB], &[]),
+            // It was there before, and its pods are away.
+            (&[FIRST, SECOND], &[FIRST, SECOND], &[SECOND], &[SECOND], &[]),
+            // What stays is not named as applied any more.
+            (&[FIRST], &[WEB], &[WEB], &[WEB], &[FIRST]),
+            (&[FIRST], &[], &[WEB], &[WEB], &[FIRST]),
         ] {
-            let found = among(BALANCERS, serving.iter().copied().collect(), (desired, new));
-            assert_eq!(found, expected, "{serving:?} {desired:?} {new:?}");
+            let serving: BTreeSet<&str> = serving.iter().copied().collect();
+            let applied = applied.iter().copied().collect();
+            let found = among(BALANCERS, (serving.clone(), &applied), (desired, waiting));
+            assert_eq!(found, expected, "{serving:?} {applied:?} {desired:?} {waiting:?}");
         }
     }
 

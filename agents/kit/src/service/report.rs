@@ -110,7 +110,7 @@ fn with_staying(identity: &Identity, problem: Option<Finding>, staying: &[&str])
         return problem;
     }
     let stays = format!(
-        "until pods of every new entry of its kind are available, this stays: {}",
+        "until pods of the entries of its list are available, this stays: {}",
         staying.join(", ")
     );
     Some(match problem {
