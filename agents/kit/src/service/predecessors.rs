@@ -131,7 +131,8 @@ impl<'a> Predecessors<'a> {
 }
 
 /// Those of the instances that serve which the spec drops, of the kinds of which one is waited for. What the status names as applied beside a
-/// dropped instance was there before the edit, and does not succeed it. Once an instance stays, the status does not name it any more.
+/// dropped instance counts as there before the edit, and as no successor, whether or not it serves. Once the members are known and an instance
+/// stays, the status does not name it any more, so it stays until all entries of its kind serve.
 fn among<'a>(
     identity: &Identity,
     (serving, applied): (BTreeSet<&'a str>, &BTreeSet<&str>),
