@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api::{Endpoint, MadePorts, SIPCluster};
+use api::{Endpoint, MadePorts, SIPCluster, annotations::SERVED};
 use k8s_openapi::api::core::v1::Service;
 use kube::{Resource as _, ResourceExt as _};
 
@@ -12,7 +12,9 @@ use super::{endpoints, made_for};
 pub(super) fn trim_service(service: &mut Service) {
     service.metadata.managed_fields = None;
     made_for::trim(&mut service.metadata.labels);
-    service.metadata.annotations = None;
+    if let Some(annotations) = &mut service.metadata.annotations {
+        annotations.retain(|key, _| key == SERVED);
+    }
     if let Some(spec) = &mut service.spec {
         spec.selector = None;
     }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::PortSet;
+use api::{PortSet, annotations::SERVED};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::ResourceExt as _;
 
@@ -126,6 +126,12 @@ impl Objects<Prepared> {
     /// Leaves these node ports to another Service for now.
     pub(super) fn leave_node_ports(&mut self, taken: &PortSet) {
         *self.service = leave_ports(&self.service, taken);
+    }
+
+    /// Records at the Service that pods of the instance have been available.
+    pub(super) fn record_served(&mut self) {
+        let annotations = self.service.metadata.annotations.get_or_insert_default();
+        annotations.insert(SERVED.to_owned(), "true".to_owned());
     }
 
     /// Equal for renderings of this process whose Service and configuration are equal; it is never stored.

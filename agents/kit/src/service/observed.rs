@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use api::{Applied, Drained, Endpoint, MadePorts, Placement, SIPCluster, conditions::SCHEDULED};
+use api::{
+    Applied, Drained, Endpoint, MadePorts, Placement, SIPCluster, annotations::SERVED, conditions::SCHEDULED,
+};
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Service},
     apimachinery::pkg::apis::meta::v1::Condition,
@@ -154,10 +156,15 @@ impl<'a> Observed<'a> {
         &self.names
     }
 
-    /// Names of the instances that serve as the spec asks: those with a Service, and a Deployment whose pods are available. Of an entry that is
-    /// refused there can be less.
-    pub(super) fn made(&self) -> BTreeSet<&str> {
-        self.exposed(&self.served)
+    /// Names of the instances that have served since they were last to have no pods: those with a Service that records it, or with a Service and
+    /// a Deployment whose pods are available as the spec asks.
+    pub(super) fn have_served(&self) -> BTreeSet<&str> {
+        let recorded = self
+            .services()
+            .filter(|service| service.annotations().contains_key(SERVED));
+        let mut served = self.exposed(&self.served);
+        served.extend(recorded.filter_map(|service| service.metadata.name.as_deref()));
+        served
     }
 
     /// Names of the instances that may serve at present: those with a Service, and a Deployment that is to have pods and had available ones,

@@ -1,6 +1,6 @@
-//! Predecessors: instances that serve and that the spec no longer names, while it names others of their kind that do not serve yet, as when an
-//! entry is renamed. They stay until the others serve: an entry that is refused would leave nothing. One of them goes earlier only where an
-//! entry that can be made wants a node port that it has.
+//! Predecessors: instances that serve and that the spec no longer names, while it names new ones of their kind, as when an entry is renamed. An
+//! instance is new until its pods have been available; its Service records that they were. Predecessors stay until no entry of their kind is new:
+//! one that is refused would leave nothing. One of them goes earlier only where an entry that can be made wants a node port that it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,31 +30,29 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct Predecessors<'a> {
     held: BTreeMap<&'a str, PortSet>,
-    /// Desired instances that do not serve yet.
-    waiting: usize,
+    /// Desired instances that have served.
+    served: BTreeSet<&'a str>,
+    /// How many of the desired instances are new.
+    new: usize,
 }
 
 impl<'a> Predecessors<'a> {
     /// Of the instances of a cluster. There is none where instances are applied without the scheduler, since one that the spec drops may let
-    /// somebody in, nor in a cluster that is being deleted, which gets nothing new.
-    pub(super) fn new<S: Service>(observed: &'a Observed<'_>, entries: &[S::Entry]) -> Self {
-        if S::APPLIES_WITHOUT_SCHEDULER || observed.is_deleting() {
+    /// somebody in, nor in a cluster that is being deleted, which gets nothing new. An entry that is to have no pods is not new.
+    pub(super) fn new<S: Service>(observed: &'a Observed<'_>, entries: &'a [S::Entry]) -> Self {
+        if S::APPLIES_WITHOUT_SCHEDULER {
             return Self::default();
         }
-        let with_pods = |entry: &&S::Entry| S::common(entry).replicas() > 0;
-        let waited_for: Vec<&str> = entries.iter().filter(with_pods).map(name::<S>).collect();
-        let made = observed.made();
-        let waiting: Vec<&str> = waited_for
-            .into_iter()
-            .filter(|name| !made.contains(name))
-            .collect();
-        let applied = observed.applied();
-        let applied = applied.iter().map(|applied| applied.service.as_str()).collect();
-        let among = among(
-            S::IDENTITY,
-            (observed.serving(), &applied),
-            (&names::<S>(entries), &waiting),
-        );
+        let have_served = observed.have_served();
+        let with_pods = entries.iter().filter(|entry| S::common(entry).replicas() > 0);
+        let (served, new): (BTreeSet<&str>, BTreeSet<&str>) = with_pods
+            .map(name::<S>)
+            .partition(|name| have_served.contains(name));
+        let among = if observed.is_deleting() {
+            Vec::new()
+        } else {
+            among(S::IDENTITY, observed.serving(), &names::<S>(entries), &new)
+        };
         let ports = |name: &str| {
             let mut services = observed.services();
             let service = services.find(|service| service.metadata.name.as_deref() == Some(name));
@@ -62,7 +60,17 @@ impl<'a> Predecessors<'a> {
         };
         Self {
             held: among.into_iter().map(|name| (name, ports(name))).collect(),
-            waiting: waiting.len(),
+            served,
+            new: new.len(),
+        }
+    }
+
+    /// Records of the rendered instances that have served that they are not new any more, whatever becomes of their pods.
+    pub(super) fn record_served(&self, rendered: &mut [OrUnserved<Rendered>]) {
+        for Rendered { objects, .. } in rendered.iter_mut().flatten() {
+            if self.served.contains(&*objects.name()) {
+                objects.record_served();
+            }
         }
     }
 
@@ -106,10 +114,10 @@ impl<'a> Predecessors<'a> {
         pruned
     }
 
-    /// What is reported of those that stay. Users reach them at their endpoints; the status has those of as many as entries wait, which bounds it.
+    /// What is reported of those that stay. Users reach them at their endpoints; the status has those of as many as there are new entries, which bounds it.
     pub(super) fn outcomes(&self, observed: &Observed<'_>) -> impl Iterator<Item = Outcome> {
         self.names().enumerate().map(move |(index, name)| {
-            let endpoints = (index < self.waiting).then(|| observed.endpoints_of_service(name));
+            let endpoints = (index < self.new).then(|| observed.endpoints_of_service(name));
             Outcome::Stays(Staying {
                 name: name.to_owned(),
                 endpoints: endpoints.unwrap_or_default(),
@@ -130,21 +138,18 @@ impl<'a> Predecessors<'a> {
     }
 }
 
-/// Those of the instances that serve which the spec drops, of the kinds of which one is waited for. What the status names as applied beside a
-/// dropped instance counts as there before the edit, and as no successor, whether or not it serves. Once the members are known and an instance
-/// stays, the status does not name it any more, so it stays until all entries of its kind serve.
+/// Those of the instances that serve which the spec drops, of the kinds of which an instance is new.
 fn among<'a>(
     identity: &Identity,
-    (serving, applied): (BTreeSet<&'a str>, &BTreeSet<&str>),
-    (desired, waiting): (&[&str], &[&str]),
+    serving: BTreeSet<&'a str>,
+    desired: &[&str],
+    new: &BTreeSet<&str>,
 ) -> Vec<&'a str> {
     let dropped = serving.into_iter().filter(|name| !desired.contains(name));
     dropped
         .filter(|name| {
-            waiting.iter().any(|new| {
-                let was_there = applied.contains(name) && applied.contains(new);
-                !was_there && identity.kind_of(new) == identity.kind_of(name)
-            })
+            new.iter()
+                .any(|new| identity.kind_of(new) == identity.kind_of(name))
         })
         .collect()
 }
@@ -206,27 +211,26 @@ mod tests {
     #[test]
     fn a_dropped_instance_precedes_a_new_one_of_its_kind() {
         let all = [API, FIRST, SECOND];
-        for (serving, applied, desired, waiting, expected) in [
-            (&all[..], &all[..], &[][..], &[][..], &[][..]),
-            (&all, &all, &[API, FIRST], &[], &[]),
-            (&all, &all, &[NAMED, FIRST], &[NAMED], &[API]),
+        for (serving, desired, new, expected) in [
+            (&all[..], &[][..], &[][..], &[][..]),
+            (&all, &[API, FIRST], &[], &[]),
+            (&all, &[NAMED, FIRST], &[NAMED], &[API]),
             // Which of them it succeeds is not known.
-            (&all, &all, &[API, WEB], &[WEB], &[FIRST, SECOND]),
-            (&all, &all, &[API, FIRST, SECOND, NAMED], &[NAMED], &[]),
+            (&all, &[API, WEB], &[WEB], &[FIRST, SECOND]),
+            (&all, &[API, FIRST, SECOND, NAMED], &[NAMED], &[]),
             // It has served, or is to have no pods.
-            (&[FIRST, WEB], &[FIRST], &[WEB], &[], &[]),
+            (&[FIRST, WEB], &[WEB], &[], &[]),
             // What does not serve is no predecessor, whatever objects there are of it.
-            (&[], &[FIRST], &[WEB], &[WEB], &[]),
-            // It was there before, and its pods are away.
-            (&[FIRST, SECOND], &[FIRST, SECOND], &[SECOND], &[SECOND], &[]),
-            // What stays is not named as applied any more.
-            (&[FIRST], &[WEB], &[WEB], &[WEB], &[FIRST]),
-            (&[FIRST], &[], &[WEB], &[WEB], &[FIRST]),
+            (&[], &[WEB], &[WEB], &[]),
         ] {
             let serving: BTreeSet<&str> = serving.iter().copied().collect();
-            let applied = applied.iter().copied().collect();
-            let found = among(BALANCERS, (serving.clone(), &applied), (desired, waiting));
-            assert_eq!(found, expected, "{serving:?} {applied:?} {desired:?} {waiting:?}");
+            let among = among(
+                BALANCERS,
+                serving.clone(),
+                desired,
+                &new.iter().copied().collect(),
+            );
+            assert_eq!(among, expected, "{serving:?} {desired:?} {new:?}");
         }
     }
 
@@ -242,7 +246,8 @@ mod tests {
             let all = [(API, &[1][..]), (FIRST, &[2, 3]), (SECOND, &[4])];
             let mut predecessors = Predecessors {
                 held: all.map(|(name, held)| (name, ports(held))).into(),
-                waiting: 1,
+                new: 1,
+                ..Predecessors::default()
             };
             let wanted = ports(wanted);
             assert_eq!(predecessors.held_of(&wanted), ports(held));

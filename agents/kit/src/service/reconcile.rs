@@ -24,7 +24,7 @@ use super::{
     pruning::Pruned,
     report, reported, revocation, status,
     tenant_watches::Access,
-    without_scheduler::{keep, members_or_last, report_dropped, restrict, revoke_existing, staying},
+    without_scheduler::{keep, left, members_or_last, report_dropped, restrict, revoke_existing},
 };
 use crate::{conditions::REMOVED, metrics};
 
@@ -186,18 +186,15 @@ async fn serve<S: Service>(
     observed: &Observed<'_>,
     (cluster, entries): (&Cluster, &[S::Entry]),
 ) -> Result<Pass, Error> {
-    let (staying, mut predecessors) = staying::<S>(observed, entries);
-    let mut pruned = Pruned::delete_others(context, observed, &staying).await;
+    let (left, mut predecessors) = left::<S>(observed, entries);
+    let mut pruned = Pruned::delete_others(context, observed, &left).await;
+    let staying: Vec<&str> = predecessors.names().collect();
     let Some(held) = observed.placement() else {
         let is_revoked = revoke_existing(context, observed, cluster, entries).await;
         // A new cluster is mostly placed at once; that it waits is reported once its own agent has reported why.
         if is_decided(observed.object()) {
-            write(
-                context,
-                observed,
-                report::waits_for_placement(S::IDENTITY, observed),
-            )
-            .await?;
+            let waits = report::waits_for_placement(S::IDENTITY, observed, &staying);
+            write(context, observed, waits).await?;
         }
         return pruned.end(Pass {
             requeue: None,
@@ -207,13 +204,13 @@ async fn serve<S: Service>(
     let members = match members_or_last(context, observed, held, cluster, entries).await {
         Ok(Some(members)) => members,
         Ok(None) => {
-            let waits = report::waits_for_placement(S::IDENTITY, observed);
+            let waits = report::waits_for_placement(S::IDENTITY, observed, &staying);
             write(context, observed, waits).await?;
             return pruned.end(Pass::requeue(context.unplaced.failed(observed.object())));
         }
         Err(error) => {
-            report_dropped(context, observed, &staying, &pruned).await?;
-            report_unanswered(context, observed, &error).await?;
+            report_dropped(context, observed, (&left, &staying), &pruned).await?;
+            report_unanswered(context, observed, &error, &staying).await?;
             return Err(error);
         }
     };
@@ -225,6 +222,7 @@ async fn serve<S: Service>(
     };
     let prepared = instances::prepare(context, scope, entries, &mut pruned.errors).await;
     let mut rendered = instances::render(context, scope, entries, prepared);
+    predecessors.record_served(&mut rendered);
     pruned.extend(predecessors.make_way(context, observed, &mut rendered).await);
     let exposed = instances::expose(context, observed, rendered, &mut pruned.errors).await;
     // A pass with an entry that is not served is repeated in any case.
@@ -324,11 +322,13 @@ async fn report_unanswered<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
     error: &Error,
+    staying: &[&str],
 ) -> Result<(), Error> {
     if observed.has_condition_of_generation() || !context.retries.is_failing(observed.object()) {
         return Ok(());
     }
-    let status = report::waits(S::IDENTITY, observed, runtime::error_chain::chain(error));
+    let why = runtime::error_chain::chain(error);
+    let status = report::waits(S::IDENTITY, observed, why, staying);
     status::write(&context.site.client, S::IDENTITY, observed, status).await?;
     Ok(())
 }

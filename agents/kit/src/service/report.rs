@@ -83,7 +83,11 @@ pub(super) fn status(
     let problem = [refused, failing, progressing]
         .into_iter()
         .find_map(|problems| summary(identity, &problems));
-    let problem = with_staying(identity, problem, &staying);
+    let problem = match problem {
+        Some(problem) => Some(with_staying(problem, &staying)),
+        None if staying.is_empty() => None,
+        None => Some(Finding::no(identity.condition, PROGRESSING, stay(&staying))),
+    };
     let finding = match (problem, all(identity.warnings, &warnings)) {
         (Some(problem), None) => problem,
         (Some(problem), Some((_, warning))) => Finding {
@@ -104,22 +108,22 @@ pub(super) fn status(
     }
 }
 
-/// The problem, and what stays because of it.
-fn with_staying(identity: &Identity, problem: Option<Finding>, staying: &[&str]) -> Option<Finding> {
+/// The finding, and which predecessors stay because of it.
+pub(super) fn with_staying(finding: Finding, staying: &[&str]) -> Finding {
     if staying.is_empty() {
-        return problem;
+        return finding;
     }
-    let stays = format!(
-        "until pods of the entries of its list are available, this stays: {}",
+    Finding {
+        message: format!("{}; {}", finding.message, stay(staying)),
+        ..finding
+    }
+}
+
+fn stay(staying: &[&str]) -> String {
+    format!(
+        "until pods of the new entries of its list are available, this stays: {}",
         staying.join(", ")
-    );
-    Some(match problem {
-        Some(problem) => Finding {
-            message: format!("{}; {stays}", problem.message),
-            ..problem
-        },
-        None => Finding::no(identity.condition, PROGRESSING, stays),
-    })
+    )
 }
 
 /// Whether the existing condition of this generation may stay after calls have failed: the new status reports neither a refusal nor a failure of
@@ -163,14 +167,20 @@ pub(super) fn summary(identity: &Identity, problems: &[Problem]) -> Option<Findi
 }
 
 /// The status while the cluster has no placement; what was applied stays.
-pub(super) fn waits_for_placement(identity: &Identity, observed: &Observed<'_>) -> Status {
-    waits(identity, observed, "the cluster has no placement yet")
+pub(super) fn waits_for_placement(identity: &Identity, observed: &Observed<'_>, staying: &[&str]) -> Status {
+    waits(identity, observed, "the cluster has no placement yet", staying)
 }
 
-/// The status while the agent waits for what `message` states; what was applied stays.
-pub(super) fn waits(identity: &Identity, observed: &Observed<'_>, message: impl Into<String>) -> Status {
+/// The status while the agent waits for what `message` states; what was applied stays, and so do the predecessors `staying`.
+pub(super) fn waits(
+    identity: &Identity,
+    observed: &Observed<'_>,
+    message: impl Into<String>,
+    staying: &[&str],
+) -> Status {
+    let finding = Finding::no(identity.condition, PROGRESSING, message);
     Status {
-        finding: Some(Finding::no(identity.condition, PROGRESSING, message)),
+        finding: Some(with_staying(finding, staying)),
         applied: observed.applied(),
         endpoints: observed.endpoints(),
         drained: observed.drained(),

@@ -31,8 +31,8 @@ use super::{
 pub struct Stores {
     /// The site's clusters.
     pub clusters: Store<SIPCluster>,
-    /// Every Service of the site: a node port belongs to the Service that has it, whoever made it. Without annotations, selectors and
-    /// most labels.
+    /// Every Service of the site: a node port belongs to the Service that has it, whoever made it. Without selectors, most
+    /// annotations and most labels.
     pub services: Store<Service>,
     /// The agent's Deployments. Of the spec only `replicas` and the pods' configuration hash; without most labels, and only
     /// the conditions that show that pods were available.

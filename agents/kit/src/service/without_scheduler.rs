@@ -17,7 +17,7 @@ use super::{
     observed::Observed,
     pass::{Pass, write_and_warn},
     predecessors::Predecessors,
-    problem::{PROGRESSING, Problem, REFUSED},
+    problem::{PROGRESSING, REFUSED},
     pruning::Pruned,
     report, revocation,
     status::{self, Status},
@@ -110,40 +110,37 @@ pub(super) async fn revoke_existing<S: Service>(
     revocation::revoke(context, (observed, cluster), existing.into_iter()).await
 }
 
-/// The instances that stay until the scheduler gives the members of new ones: those that the spec names, and the predecessors of new ones. The
-/// latter are also given by themselves.
-pub(super) fn staying<'a, S: Service>(
+/// The instances that are not deleted: those that the spec names, and the predecessors of new ones. The latter are also given by themselves.
+pub(super) fn left<'a, S: Service>(
     observed: &'a Observed<'_>,
     entries: &'a [S::Entry],
 ) -> (Vec<&'a str>, Predecessors<'a>) {
     let predecessors = Predecessors::new::<S>(observed, entries);
-    let mut staying = names::<S>(entries);
-    staying.extend(predecessors.names());
-    (staying, predecessors)
+    let mut left = names::<S>(entries);
+    left.extend(predecessors.names());
+    (left, predecessors)
 }
 
 /// The scheduler does not answer: the status names what is left of what the spec drops, and what cannot be deleted.
 pub(super) async fn report_dropped<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
-    staying: &[&str],
+    (left, staying): (&[&str], &[&str]),
     pruned: &Pruned,
 ) -> Result<(), Error> {
-    let left = left(observed, staying, pruned);
-    let are_dropped = observed
-        .names()
-        .iter()
-        .any(|name| !staying.contains(&name.as_str()));
+    let mut names = observed.names().iter();
+    let are_dropped = names.any(|name| !left.contains(&name.as_str()));
     if are_dropped {
         let finding = report::summary(S::IDENTITY, &pruned.refused);
-        keep(context, observed, &left, finding).await?;
+        let finding = finding.map(|finding| report::with_staying(finding, staying));
+        keep(context, observed, &after(observed, left, pruned), finding).await?;
     }
     Ok(())
 }
 
-/// The instances that are left after what the spec drops was deleted.
-fn left(observed: &Observed<'_>, staying: &[&str], pruned: &Pruned) -> BTreeSet<String> {
-    let is_left = |name: &&String| staying.contains(&name.as_str()) || !pruned.is_complete();
+/// The instances that are left after what the spec drops was deleted, as far as it was.
+fn after(observed: &Observed<'_>, left: &[&str], pruned: &Pruned) -> BTreeSet<String> {
+    let is_left = |name: &&String| left.contains(&name.as_str()) || !pruned.is_complete();
     observed.names().iter().filter(is_left).cloned().collect()
 }
 
@@ -154,21 +151,25 @@ pub(super) async fn restrict<S: Service>(
     cluster: &Cluster,
     entries: &[S::Entry],
 ) -> Result<Pass, Error> {
-    let (staying, _) = staying::<S>(observed, entries);
-    let pruned = Pruned::delete_others(context, observed, &staying).await;
-    let waiting = Problem::new(
-        PROGRESSING,
-        "the scheduler has not accepted the size of the spec yet",
-    );
+    let (left, predecessors) = left::<S>(observed, entries);
+    let pruned = Pruned::delete_others(context, observed, &left).await;
+    let staying: Vec<&str> = predecessors.names().collect();
     let is_revoked = revocation::revoke(context, (observed, cluster), entries.iter()).await;
     let finding = report::summary(S::IDENTITY, &pruned.refused).or_else(|| {
-        // Of a spec that waits nothing else is reported than deletions that are refused.
-        let condition = observed.condition()?;
-        let is_over =
-            condition.reason == REFUSED && condition.observed_generation == Some(observed.generation());
-        is_over.then(|| Finding::no(S::IDENTITY.condition, waiting.reason, &waiting.message))
+        // Of a spec that waits nothing else is reported than deletions that are refused, and what stays.
+        let condition = observed
+            .condition()
+            .filter(|_| observed.has_condition_of_generation());
+        let is_over = condition.is_some_and(|condition| {
+            [REFUSED, PROGRESSING]
+                .iter()
+                .any(|reason| condition.reason == *reason)
+        });
+        let waits = "the scheduler has not accepted the size of the spec yet";
+        (is_over || !staying.is_empty()).then(|| Finding::no(S::IDENTITY.condition, PROGRESSING, waits))
     });
-    let pass = keep(context, observed, &left(observed, &staying, &pruned), finding).await?;
+    let finding = finding.map(|finding| report::with_staying(finding, &staying));
+    let pass = keep(context, observed, &after(observed, &left, &pruned), finding).await?;
     let refused = pass.refused || !pruned.refused.is_empty() || !is_revoked;
     let requeue = next_of_waiting(pass.requeue, !entries.is_empty());
     pruned.end(Pass { requeue, refused })

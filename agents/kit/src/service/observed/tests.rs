@@ -1,8 +1,8 @@
-use api::labels;
+use api::{annotations::SERVED, labels};
 use serde_json::{Value, json};
 
 use super::{
-    super::{identity::BALANCERS, watches::trim_deployment},
+    super::{existing_ports::trim_service, identity::BALANCERS, watches::trim_deployment},
     *,
 };
 
@@ -165,4 +165,44 @@ fn recorded_ports_count_until_a_service_is_seen() {
     ]
     .into();
     assert_eq!(made, expected);
+}
+
+#[test]
+fn a_service_records_that_pods_were_available() {
+    let cluster = json!({"metadata": {"namespace": "tenant", "name": "shop", "uid": "now"}, "spec": {}});
+    let cluster: SIPCluster = serde_json::from_value(cluster).unwrap();
+    let [first, second, third, fourth] =
+        ["", "-1", "-2", "-3"].map(|suffix| format!("loadbalancer-worker-shop{suffix}"));
+    let service = |name: &str, annotations: Value| {
+        let mut object = metadata("tenant", name, Some("now"));
+        object["metadata"]["annotations"] = annotations;
+        let mut service: Service = serde_json::from_value(object).unwrap();
+        trim_service(&mut service);
+        Arc::new(service)
+    };
+    let deployment = |name: &str, available: u8| {
+        let mut object = metadata("tenant", name, Some("now"));
+        object["metadata"]["generation"] = json!(1);
+        object["spec"] = json!({"selector": {}, "template": {}});
+        let status = if available > 0 { "True" } else { "False" };
+        object["status"] = json!({
+            "observedGeneration": 1, "availableReplicas": available,
+            "conditions": [{"type": "Available", "status": status}],
+        });
+        Arc::new(serde_json::from_value::<Deployment>(object).unwrap())
+    };
+    let services = vec![
+        service(&first, json!({})),
+        service(&second, json!({SERVED: "true", "example.org/large": "x"})),
+        service(&third, json!({"example.org/large": "x"})),
+    ];
+    assert_eq!(services[1].annotations().len(), 1, "others take memory");
+    let deployments = [
+        deployment(&first, 1),
+        deployment(&second, 0),
+        deployment(&third, 0),
+        deployment(&fourth, 1),
+    ];
+    let observed = Observed::among(&cluster, BALANCERS, services, &deployments);
+    assert_eq!(observed.have_served(), BTreeSet::from([&*first, &*second]));
 }

@@ -1,5 +1,5 @@
 use api::{
-    Drained, Endpoint,
+    Drained, Endpoint, SIPCluster,
     conditions::{LOAD_BALANCER_READY, load_balancer::NO_REACHABLE_BACKEND},
 };
 use k8s_openapi::jiff::Timestamp;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     super::{
-        outcome::{Failed, Remark},
+        outcome::{Failed, Remark, Staying},
         problem::*,
     },
     *,
@@ -234,4 +234,28 @@ fn hosts_that_wait_long_are_reported_last() {
     );
     let failing = applied("a", Some(Problem::new(IMAGE_PULL, "no such image")), false);
     assert_eq!(status_of(&[failing], &drain).finding.unwrap().reason, IMAGE_PULL);
+}
+
+#[test]
+fn what_stays_is_named_whatever_the_agent_waits_for() {
+    let stays = Outcome::Stays(Staying {
+        name: "a".to_owned(),
+        endpoints: Vec::new(),
+    });
+    let refused = Outcome::Refused(Problem::new(REFUSED, "quota"), Vec::new());
+    let message = |outcomes: &[Outcome]| status_of(outcomes, &Drain::default()).finding.unwrap().message;
+    let named = "until pods of the new entries of its list are available, this stays: a";
+    assert_eq!(message(&[applied("b", None, false), stays.clone()]), named);
+    assert_eq!(message(&[refused, stays]), format!("quota; {named}"));
+
+    let object: SIPCluster =
+        serde_json::from_value(json!({"metadata": {"name": "shop"}, "spec": {}})).unwrap();
+    let observed = Observed::among(&object, TEST, Vec::new(), &[]);
+    for (staying, expected) in [
+        (&["a"][..], format!("unavailable; {named}")),
+        (&[], "unavailable".to_owned()),
+    ] {
+        let status = waits(TEST, &observed, "unavailable", staying);
+        assert_eq!(status.finding.unwrap().message, expected);
+    }
 }

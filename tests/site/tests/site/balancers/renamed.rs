@@ -1,6 +1,9 @@
 //! A load balancer stays until the one that takes its place is made: an edit that is refused stops nothing that serves.
 
-use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Pod, ResourceQuota},
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, PostParams},
@@ -195,5 +198,77 @@ fn a_load_balancer_stays_while_its_successor_is_refused() {
 fn a_load_balancer_stays_until_its_successor_has_pods() {
     on_shared_site("renamed-pods", async |stage| {
         stays(stage, "renamed-pods", "pods").await;
+    });
+}
+
+/// Deletes the pods of an instance and waits until none is left; with a quota on pods no new ones are made.
+async fn take_pods_away(stage: &Stage, scenario: &str, name: &str) {
+    let pods: Api<Pod> = Api::namespaced(stage.site.client(), scenario);
+    let own = ListParams::default().labels(&format!("app.kubernetes.io/instance={name}"));
+    let now = DeleteParams::default().grace_period(0);
+    pods.delete_collection(&now, &own).await.unwrap();
+    let deployments: Api<Deployment> = Api::namespaced(stage.site.client(), scenario);
+    let is_down = |deployment: &Deployment| {
+        let status = deployment.status.as_ref();
+        status.is_some_and(|status| status.available_replicas.unwrap_or_default() == 0)
+    };
+    wait::until(deployments, name, "its pods to be away", PATIENCE, is_down)
+        .await
+        .unwrap();
+}
+
+#[test]
+fn an_entry_that_served_before_keeps_no_removed_one() {
+    on_shared_site("renamed-removed", async |stage| {
+        let scenario = "renamed-removed";
+        let of = objects(stage, scenario);
+        let entries = json!([entry("a", 31_984), entry("b", 31_985)]);
+        let shop = ready_with(stage, scenario, entries).await;
+        comes_to_rest(stage, &shop).await;
+        let recorded = of.services.get(B).await.unwrap();
+        assert_eq!(recorded.annotations()["sip.airshipit.org/served"], "true");
+
+        // Its pods are away, and no rollout of it ends.
+        forbid(stage, scenario, "pods").await;
+        take_pods_away(stage, scenario, B).await;
+        edit(stage, &shop, json!([entry("b", 31_986)])).await;
+        wait::until_gone(of.services.clone(), A, PATIENCE).await.unwrap();
+        assert_eq!(of.names().await, [B]);
+    });
+}
+
+#[test]
+fn an_entry_that_is_scaled_up_from_none_is_new() {
+    on_shared_site("renamed-scaled", async |stage| {
+        let scenario = "renamed-scaled";
+        let of = objects(stage, scenario);
+        let entries = json!([entry("a", 31_987), with_pods("b", 31_988, 1)]);
+        let shop = ready_with(stage, scenario, entries).await;
+        let before = of.uid(A).await;
+        edit(
+            stage,
+            &shop,
+            json!([entry("a", 31_987), with_pods("b", 31_988, 0)]),
+        )
+        .await;
+        stage.ready(&shop).await;
+        comes_to_rest(stage, &shop).await;
+        let scaled = of.services.get(B).await.unwrap();
+        assert!(!scaled.annotations().contains_key("sip.airshipit.org/served"));
+
+        forbid(stage, scenario, "pods").await;
+        edit(stage, &shop, json!([with_pods("b", 31_988, 1)])).await;
+        let stays = "this stays: loadbalancer-worker-shop-a";
+        stage
+            .condition_mentions(&shop, "LoadBalancerReady", "False", "Progressing", stays)
+            .await;
+        comes_to_rest(stage, &shop).await;
+        assert_eq!(of.uid(A).await, before);
+
+        let quotas: Api<ResourceQuota> = Api::namespaced(stage.site.client(), scenario);
+        quotas.delete("none", &DeleteParams::default()).await.unwrap();
+        wait::until_gone(of.services.clone(), A, PATIENCE).await.unwrap();
+        stage.ready(&shop).await;
+        assert_eq!(of.names().await, [B]);
     });
 }
