@@ -40,8 +40,8 @@ pub const PLACEMENT: &str = "sip.airshipit.org/placement";
 /// On the `ConfigMap` of a load balancer without a sidecar: distinguishes its configuration from an equal earlier one that another one has
 /// replaced in between. The [`CONFIG_HASH`] of the pods contains it, too.
 pub const CONFIG_MARK: &str = "sip.airshipit.org/config-mark";
-/// On the Service of a load balancer or identity provider: pods of it have been available since its entry was last to have none. While an entry lacks
-/// it, entries that an edit removes from the same list stay.
+/// On the Service of a load balancer or identity provider: `true` once its pods have been available since it was last to have none, otherwise `false`.
+/// While it is `false` for an entry that is to have pods, what an edit removes from the same list stays.
 pub const SERVED: &str = "sip.airshipit.org/served";
 /// On a pod: the Multus networks that it joins, as a JSON list.
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";

@@ -2,19 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use api::{Endpoint, MadePorts, SIPCluster, annotations::SERVED};
+use api::{Endpoint, MadePorts, SIPCluster};
 use k8s_openapi::api::core::v1::Service;
 use kube::{Resource as _, ResourceExt as _};
 
-use super::{endpoints, made_for};
+use super::{endpoints, made_for, served};
 
 /// Removes what no agent reads of a Service: a tenant may write much of it.
 pub(super) fn trim_service(service: &mut Service) {
     service.metadata.managed_fields = None;
     made_for::trim(&mut service.metadata.labels);
-    if let Some(annotations) = &mut service.metadata.annotations {
-        annotations.retain(|key, _| key == SERVED);
-    }
+    served::trim(&mut service.metadata.annotations);
     if let Some(spec) = &mut service.spec {
         spec.selector = None;
     }

@@ -53,6 +53,7 @@ struct Last {
 #[derive(Debug)]
 struct Workload {
     digest: u64,
+    uid: Option<String>,
     generation: Option<i64>,
     versions: Changed,
 }
@@ -185,6 +186,7 @@ impl LastApplied {
         if let Some(last) = self.known().instances.get_mut(&key(objects)) {
             last.workload = Some(Workload {
                 digest: objects.workload_digest(),
+                uid: deployment.uid(),
                 generation: deployment.metadata.generation,
                 versions: Changed {
                     before,
@@ -193,6 +195,14 @@ impl LastApplied {
                 },
             });
         }
+    }
+
+    /// Whether this process has applied a later version of a Deployment than the shown one, or another one of its name.
+    pub(super) fn is_outdated(&self, shown: &Deployment) -> bool {
+        let known = self.known();
+        let key = (shown.namespace().unwrap_or_default(), shown.name_any());
+        let last = known.instances.get(&key).and_then(|last| last.workload.as_ref());
+        last.is_some_and(|last| last.uid != shown.uid() || last.generation > shown.metadata.generation)
     }
 
     /// Whether every pod has confirmed the configuration.

@@ -67,6 +67,7 @@ mod remarks;
 mod report;
 mod reported;
 mod revocation;
+mod served;
 mod shown_services;
 mod site;
 mod status;

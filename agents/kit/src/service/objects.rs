@@ -7,13 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{PortSet, annotations::SERVED};
+use api::PortSet;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::ResourceExt as _;
 
 use super::{
     kinds::{Child, Kind},
     node_ports::leave_ports,
+    served,
 };
 
 /// Rendered; nothing is on the API server yet.
@@ -128,10 +129,9 @@ impl Objects<Prepared> {
         *self.service = leave_ports(&self.service, taken);
     }
 
-    /// Records at the Service that pods of the instance have been available.
-    pub(super) fn record_served(&mut self) {
-        let annotations = self.service.metadata.annotations.get_or_insert_default();
-        annotations.insert(SERVED.to_owned(), "true".to_owned());
+    /// Records at the Service whether pods of the instance have been available.
+    pub(super) fn record_served(&mut self, has_served: bool) {
+        served::record(&mut self.service, has_served);
     }
 
     /// Equal for renderings of this process whose Service and configuration are equal; it is never stored.

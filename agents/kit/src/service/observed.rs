@@ -5,9 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use api::{
-    Applied, Drained, Endpoint, MadePorts, Placement, SIPCluster, annotations::SERVED, conditions::SCHEDULED,
-};
+use api::{Applied, Drained, Endpoint, MadePorts, Placement, SIPCluster, conditions::SCHEDULED};
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Service},
     apimachinery::pkg::apis::meta::v1::Condition,
@@ -15,13 +13,8 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 
 use super::{
-    endpoints, existing_ports,
-    identity::Identity,
-    kinds::Kind,
-    last_applied::Written,
-    made_for,
-    readiness::{has_served, may_serve},
-    site::Site,
+    endpoints, existing_ports, identity::Identity, kinds::Kind, last_applied::Written, made_for,
+    readiness::may_serve, served, site::Site,
 };
 use crate::conditions::find;
 
@@ -32,10 +25,9 @@ pub struct Observed<'a> {
     identity: &'static Identity,
     services: Vec<Arc<Service>>,
     names: BTreeSet<String>,
-    /// Names of the Deployments whose pods serve as the spec asks.
-    served: BTreeSet<String>,
-    /// Names of those whose pods may serve at present.
-    serving: BTreeSet<String>,
+    deployments: Vec<Arc<Deployment>>,
+    /// Names of the Deployments that this process has changed since what is shown of them.
+    outdated: BTreeSet<String>,
     /// The resource versions of the instances' `ConfigMap`s, by name.
     config_maps: BTreeMap<String, String>,
     /// What pods read, by instance, as this process has written it, where that is the newest that is known.
@@ -53,6 +45,9 @@ impl<'a> Observed<'a> {
         let cluster = (&*uid, &*name);
         let left = stores.instances_with_children(identity, &namespace, cluster);
         observed.names.extend(left);
+        let outdated = observed.deployments.iter();
+        let outdated = outdated.filter(|deployment| site.last_applied.is_outdated(deployment));
+        observed.outdated = outdated.map(|deployment| deployment.name_any()).collect();
         observed.take_newer(|name, shown| site.last_applied.newer_service(&namespace, name, shown));
         let suffixes = identity.children.iter();
         let suffixes = suffixes.filter(|children| children.kind == Kind::ConfigMap);
@@ -88,18 +83,9 @@ impl<'a> Observed<'a> {
         let deployments = deployments.filter(|deployment| {
             is_own(&***deployment, object, identity) || is_unowned(&***deployment, object, identity)
         });
+        let deployments: Vec<Arc<Deployment>> = deployments.cloned().collect();
         let mut names: BTreeSet<String> = services.iter().map(|service| service.name_any()).collect();
-        let (mut served, mut serving) = (BTreeSet::new(), BTreeSet::new());
-        for deployment in deployments {
-            let name = deployment.name_any();
-            if has_served(deployment) {
-                served.insert(name.clone());
-            }
-            if may_serve(deployment) {
-                serving.insert(name.clone());
-            }
-            names.insert(name);
-        }
+        names.extend(deployments.iter().map(|deployment| deployment.name_any()));
         // A watch may not have shown these yet.
         let applied = object.status.iter().flat_map(|status| &status.applied);
         let applied = applied.map(|applied| &applied.service);
@@ -109,8 +95,8 @@ impl<'a> Observed<'a> {
             identity,
             services,
             names,
-            served,
-            serving,
+            deployments,
+            outdated: BTreeSet::new(),
             config_maps: BTreeMap::new(),
             written: BTreeMap::new(),
         }
@@ -156,34 +142,30 @@ impl<'a> Observed<'a> {
         &self.names
     }
 
-    /// Names of the instances that have served since they were last to have no pods: those with a Service that records it, or with a Service and
-    /// a Deployment whose pods are available as the spec asks.
+    /// Names of the instances that have served since they were last to have no pods.
     pub(super) fn have_served(&self) -> BTreeSet<&str> {
-        let recorded = self
-            .services()
-            .filter(|service| service.annotations().contains_key(SERVED));
-        let mut served = self.exposed(&self.served);
-        served.extend(recorded.filter_map(|service| service.metadata.name.as_deref()));
-        served
+        self.names_of(|name, service, deployment| {
+            served::has_served(service, deployment, self.outdated.contains(name))
+        })
     }
 
     /// Names of the instances that may serve at present: those with a Service, and a Deployment that is to have pods and had available ones,
     /// whatever changes of it are under way.
     pub(super) fn serving(&self) -> BTreeSet<&str> {
-        self.exposed(&self.serving)
+        self.names_of(|_, _, deployment| may_serve(deployment))
     }
 
-    /// Those with a Service.
-    fn exposed<'n>(&'n self, names: &'n BTreeSet<String>) -> BTreeSet<&'n str> {
+    /// Names of the instances with a Service and a Deployment of which this holds.
+    fn names_of(&self, holds: impl Fn(&str, &Service, &Deployment) -> bool) -> BTreeSet<&str> {
         let services = self.services();
-        let exposed: BTreeSet<&str> = services
-            .filter_map(|service| service.metadata.name.as_deref())
+        let services: BTreeMap<&str, &Service> = services
+            .filter_map(|service| Some((service.metadata.name.as_deref()?, service)))
             .collect();
-        names
-            .iter()
-            .map(String::as_str)
-            .filter(|name| exposed.contains(name))
-            .collect()
+        let named = self.deployments.iter().filter_map(|deployment| {
+            let name = deployment.metadata.name.as_deref()?;
+            holds(name, services.get(name)?, deployment).then_some(name)
+        });
+        named.collect()
     }
 
     /// The instances of this agent with their node ports; empty where these are not known.

@@ -104,7 +104,7 @@ pub(super) enum Outcome {
     /// What the spec asks for is refused, and nothing of it was applied; or what it does not ask for cannot be deleted. Users reach what there is
     /// of it at these endpoints.
     Refused(Problem, Vec<Endpoint>),
-    /// It stays until the entries of its kind serve.
+    /// It stays until no entry of its kind is new.
     Stays(Staying),
     /// A call failed. The status keeps what was reported of the instance before.
     Failed(Failed),

@@ -26,11 +26,12 @@ use super::{
     vacancy,
 };
 
-/// The predecessors of a cluster with their node ports. Which entry succeeds which of them is not known.
+/// The predecessors of a cluster with their node ports, and which of the desired instances are not new. Which entry succeeds which predecessor
+/// is not known.
 #[derive(Debug, Default)]
 pub(super) struct Predecessors<'a> {
     held: BTreeMap<&'a str, PortSet>,
-    /// Desired instances that have served.
+    /// Desired instances that have served; also in a cluster that is being deleted, which has no predecessors, so that the record stays as it is.
     served: BTreeSet<&'a str>,
     /// How many of the desired instances are new.
     new: usize,
@@ -65,12 +66,13 @@ impl<'a> Predecessors<'a> {
         }
     }
 
-    /// Records of the rendered instances that have served that they are not new any more, whatever becomes of their pods.
-    pub(super) fn record_served(&self, rendered: &mut [OrUnserved<Rendered>]) {
+    /// Records of each of the rendered instances whether it has served, for the time when its pods are away.
+    pub(super) fn record_served<S: Service>(&self, rendered: &mut [OrUnserved<Rendered>]) {
+        if S::APPLIES_WITHOUT_SCHEDULER {
+            return;
+        }
         for Rendered { objects, .. } in rendered.iter_mut().flatten() {
-            if self.served.contains(&*objects.name()) {
-                objects.record_served();
-            }
+            objects.record_served(self.served.contains(&*objects.name()));
         }
     }
 

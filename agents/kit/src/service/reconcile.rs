@@ -24,7 +24,7 @@ use super::{
     pruning::Pruned,
     report, reported, revocation, status,
     tenant_watches::Access,
-    without_scheduler::{keep, left, members_or_last, report_dropped, restrict, revoke_existing},
+    without_scheduler::{keep, left, members_or_last, report_unanswered, restrict, revoke_existing},
 };
 use crate::{conditions::REMOVED, metrics};
 
@@ -209,8 +209,7 @@ async fn serve<S: Service>(
             return pruned.end(Pass::requeue(context.unplaced.failed(observed.object())));
         }
         Err(error) => {
-            report_dropped(context, observed, (&left, &staying), &pruned).await?;
-            report_unanswered(context, observed, &error, &staying).await?;
+            report_unanswered(context, observed, &error, (&left, &staying), &pruned).await?;
             return Err(error);
         }
     };
@@ -222,7 +221,7 @@ async fn serve<S: Service>(
     };
     let prepared = instances::prepare(context, scope, entries, &mut pruned.errors).await;
     let mut rendered = instances::render(context, scope, entries, prepared);
-    predecessors.record_served(&mut rendered);
+    predecessors.record_served::<S>(&mut rendered);
     pruned.extend(predecessors.make_way(context, observed, &mut rendered).await);
     let exposed = instances::expose(context, observed, rendered, &mut pruned.errors).await;
     // A pass with an entry that is not served is repeated in any case.
@@ -314,23 +313,6 @@ async fn report_exposed<S: Service>(
         return Ok(true);
     }
     write_and_warn(context, observed, next).await
-}
-
-/// Reports that the scheduler does not answer, the second time in a row, if no condition is of this generation: nobody would learn otherwise
-/// that the agent runs, and what it waits for.
-async fn report_unanswered<S: Service>(
-    context: &Context<S>,
-    observed: &Observed<'_>,
-    error: &Error,
-    staying: &[&str],
-) -> Result<(), Error> {
-    if observed.has_condition_of_generation() || !context.retries.is_failing(observed.object()) {
-        return Ok(());
-    }
-    let why = runtime::error_chain::chain(error);
-    let status = report::waits(S::IDENTITY, observed, why, staying);
-    status::write(&context.site.client, S::IDENTITY, observed, status).await?;
-    Ok(())
 }
 
 async fn report<S: Service>(

@@ -179,8 +179,13 @@ pub(super) fn waits(
     staying: &[&str],
 ) -> Status {
     let finding = Finding::no(identity.condition, PROGRESSING, message);
+    unchanged(observed, with_staying(finding, staying))
+}
+
+/// The status with this finding; what was applied stays.
+pub(super) fn unchanged(observed: &Observed<'_>, finding: Finding) -> Status {
     Status {
-        finding: Some(with_staying(finding, staying)),
+        finding: Some(finding),
         applied: observed.applied(),
         endpoints: observed.endpoints(),
         drained: observed.drained(),
@@ -195,12 +200,10 @@ pub(super) fn not_granted(identity: &Identity, observed: &Observed<'_>, refusal:
          component deploy/tenant-namespace; the API server: {refusal}",
         identity.manager.0,
     );
-    Status {
-        finding: Some(Finding::no(identity.condition, NAMESPACE_NOT_GRANTED, message)),
-        applied: observed.applied(),
-        endpoints: observed.endpoints(),
-        drained: observed.drained(),
-    }
+    unchanged(
+        observed,
+        Finding::no(identity.condition, NAMESPACE_NOT_GRANTED, message),
+    )
 }
 
 /// The status once nothing is asked for: every instance is deleted, except those whose deletion is refused. Pods may still be ending.

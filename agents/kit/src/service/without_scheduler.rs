@@ -121,21 +121,46 @@ pub(super) fn left<'a, S: Service>(
     (left, predecessors)
 }
 
-/// The scheduler does not answer: the status names what is left of what the spec drops, and what cannot be deleted.
-pub(super) async fn report_dropped<S: Service>(
+/// The scheduler does not answer: the status names what is left of what the spec drops, and what cannot be deleted. The second time in a row it
+/// also states that, if no condition is of this generation: nobody would learn otherwise that the agent runs, and what it waits for.
+pub(super) async fn report_unanswered<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
+    error: &Error,
     (left, staying): (&[&str], &[&str]),
     pruned: &Pruned,
 ) -> Result<(), Error> {
     let mut names = observed.names().iter();
     let are_dropped = names.any(|name| !left.contains(&name.as_str()));
+    let is_reported = observed.has_condition_of_generation() && !status::lacked_rights(observed);
+    let waits = || {
+        Finding::no(
+            S::IDENTITY.condition,
+            PROGRESSING,
+            runtime::error_chain::chain(error),
+        )
+    };
+    let fails = || !is_reported && context.retries.is_failing(observed.object());
+    // A condition of this generation may name as staying what is dropped now.
+    let may_name_dropped = || are_dropped && waits_in_generation(observed);
+    let finding = report::summary(S::IDENTITY, &pruned.refused)
+        .or_else(|| (fails() || may_name_dropped()).then(waits))
+        .map(|finding| report::with_staying(finding, staying));
     if are_dropped {
-        let finding = report::summary(S::IDENTITY, &pruned.refused);
-        let finding = finding.map(|finding| report::with_staying(finding, staying));
         keep(context, observed, &after(observed, left, pruned), finding).await?;
+    } else if let Some(finding) = finding {
+        let status = report::unchanged(observed, finding);
+        status::write(&context.site.client, S::IDENTITY, observed, status).await?;
     }
     Ok(())
+}
+
+/// Whether the condition is of this generation and states that the agent waits.
+fn waits_in_generation(observed: &Observed<'_>) -> bool {
+    let condition = observed
+        .condition()
+        .filter(|_| observed.has_condition_of_generation());
+    condition.is_some_and(|condition| condition.reason == PROGRESSING)
 }
 
 /// The instances that are left after what the spec drops was deleted, as far as it was.
@@ -156,17 +181,14 @@ pub(super) async fn restrict<S: Service>(
     let staying: Vec<&str> = predecessors.names().collect();
     let is_revoked = revocation::revoke(context, (observed, cluster), entries.iter()).await;
     let finding = report::summary(S::IDENTITY, &pruned.refused).or_else(|| {
-        // Of a spec that waits nothing else is reported than deletions that are refused, and what stays.
+        // Of a spec that waits nothing else is reported than deletions that are refused, and what stays. Once these are over, that it waits.
         let condition = observed
             .condition()
             .filter(|_| observed.has_condition_of_generation());
-        let is_over = condition.is_some_and(|condition| {
-            [REFUSED, PROGRESSING]
-                .iter()
-                .any(|reason| condition.reason == *reason)
-        });
+        let was_refused = condition.is_some_and(|condition| condition.reason == REFUSED);
+        let is_reported = was_refused || waits_in_generation(observed);
         let waits = "the scheduler has not accepted the size of the spec yet";
-        (is_over || !staying.is_empty()).then(|| Finding::no(S::IDENTITY.condition, PROGRESSING, waits))
+        (is_reported || !staying.is_empty()).then(|| Finding::no(S::IDENTITY.condition, PROGRESSING, waits))
     });
     let finding = finding.map(|finding| report::with_staying(finding, &staying));
     let pass = keep(context, observed, &after(observed, &left, &pruned), finding).await?;

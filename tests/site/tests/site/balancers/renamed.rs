@@ -228,9 +228,27 @@ fn an_entry_that_served_before_keeps_no_removed_one() {
         let recorded = of.services.get(B).await.unwrap();
         assert_eq!(recorded.annotations()["sip.airshipit.org/served"], "true");
 
-        // Its pods are away, and no rollout of it ends.
+        // Its pods are away, and no rollout of it ends. The other one stays for a new one.
         forbid(stage, scenario, "pods").await;
         take_pods_away(stage, scenario, B).await;
+        edit(stage, &shop, json!([entry("b", 31_986), refused("c", 31_985)])).await;
+        stage
+            .condition_mentions(
+                &shop,
+                "LoadBalancerReady",
+                "False",
+                "OverrideNotAllowed",
+                "this stays: loadbalancer-worker-shop-a",
+            )
+            .await;
+        comes_to_rest(stage, &shop).await;
+        assert_eq!(of.names().await, [A, B]);
+        let at_rest = of.services.get(B).await.unwrap().resource_version();
+        comes_to_rest(stage, &shop).await;
+        let later = of.services.get(B).await.unwrap();
+        assert_eq!(later.resource_version(), at_rest, "nothing is written at rest");
+        assert_eq!(later.annotations()["sip.airshipit.org/served"], "true");
+
         edit(stage, &shop, json!([entry("b", 31_986)])).await;
         wait::until_gone(of.services.clone(), A, PATIENCE).await.unwrap();
         assert_eq!(of.names().await, [B]);
@@ -254,7 +272,7 @@ fn an_entry_that_is_scaled_up_from_none_is_new() {
         stage.ready(&shop).await;
         comes_to_rest(stage, &shop).await;
         let scaled = of.services.get(B).await.unwrap();
-        assert!(!scaled.annotations().contains_key("sip.airshipit.org/served"));
+        assert_eq!(scaled.annotations()["sip.airshipit.org/served"], "false");
 
         forbid(stage, scenario, "pods").await;
         edit(stage, &shop, json!([with_pods("b", 31_988, 1)])).await;

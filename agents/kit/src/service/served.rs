@@ -1,0 +1,120 @@
+//! The record that pods of an instance have been available since it was last to have none: an annotation of its Service, so that restarts of the
+//! agent do not lose it. The agent writes either value, so that no value of somebody else stays.
+
+use std::collections::BTreeMap;
+
+use api::annotations::SERVED;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use kube::ResourceExt as _;
+
+use super::readiness;
+
+const YES: &str = "true";
+const NO: &str = "false";
+
+/// Writes the record to a rendered Service.
+pub(super) fn record(service: &mut Service, has_served: bool) {
+    let annotations = service.metadata.annotations.get_or_insert_default();
+    annotations.insert(SERVED.to_owned(), if has_served { YES } else { NO }.to_owned());
+}
+
+/// Removes everything else from the annotations of a Service: a tenant may write much.
+pub(super) fn trim(annotations: &mut Option<BTreeMap<String, String>>) {
+    if let Some(annotations) = annotations {
+        annotations.retain(|key, value| key == SERVED && value == YES);
+    }
+}
+
+/// Whether an instance with these objects has served since it was last to have no pods. The record counts only beside the Deployment: a deletion
+/// that ends early leaves the Service. `is_outdated`: what is shown of the Deployment is older than what was applied.
+pub(super) fn has_served(service: &Service, deployment: &Deployment, is_outdated: bool) -> bool {
+    let deleted = [&service.metadata, &deployment.metadata];
+    let are_deleted = deleted
+        .iter()
+        .any(|metadata| metadata.deletion_timestamp.is_some());
+    let is_recorded = service
+        .annotations()
+        .get(SERVED)
+        .is_some_and(|value| value == YES);
+    !are_deleted
+        && deployment.spec.replicas != Some(0)
+        && (is_recorded || !is_outdated && readiness::has_served(deployment))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn service(metadata: &Value) -> Service {
+        let mut service: Service = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        trim(&mut service.metadata.annotations);
+        service
+    }
+
+    fn deployment(replicas: u8, available: u8, deletion: Option<&str>) -> Deployment {
+        let status = if available > 0 { "True" } else { "False" };
+        serde_json::from_value(json!({
+            "metadata": {"generation": 1, "deletionTimestamp": deletion},
+            "spec": {"replicas": replicas, "selector": {}, "template": {}},
+            "status": {
+                "observedGeneration": 1, "availableReplicas": available,
+                "conditions": [{"type": "Available", "status": status}],
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_record_counts_beside_a_deployment_with_replicas() {
+        const ENDS: Option<&str> = Some("2026-01-01T00:00:00Z");
+        let yes = json!({"annotations": {SERVED: "true"}});
+        let ending = json!({"annotations": {SERVED: "true"}, "deletionTimestamp": ENDS});
+        for (metadata, behind, is_outdated, expected) in [
+            (&json!({}), deployment(1, 1, None), false, true),
+            (&json!({}), deployment(1, 1, None), true, false),
+            (&json!({}), deployment(1, 0, None), false, false),
+            (&yes, deployment(1, 0, None), true, true),
+            (&yes, deployment(0, 0, None), false, false),
+            (&yes, deployment(1, 1, ENDS), false, false),
+            (&ending, deployment(1, 1, None), false, false),
+            (
+                &json!({"annotations": {SERVED: "false"}}),
+                deployment(1, 0, None),
+                false,
+                false,
+            ),
+        ] {
+            let service = service(metadata);
+            assert_eq!(
+                has_served(&service, &behind, is_outdated),
+                expected,
+                "{metadata} {behind:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_but_the_record_is_kept() {
+        let large = "x".repeat(1_000);
+        for (annotations, kept) in [
+            (json!({SERVED: "true", "example.org/large": large}), 1),
+            (json!({SERVED: large}), 0),
+        ] {
+            assert_eq!(
+                service(&json!({"annotations": annotations})).annotations().len(),
+                kept
+            );
+        }
+    }
+
+    #[test]
+    fn the_agent_writes_either_value() {
+        let mut rendered = service(&json!({"annotations": {SERVED: "true"}}));
+        record(&mut rendered, false);
+        assert!(!has_served(&rendered, &deployment(1, 0, None), false));
+        record(&mut rendered, true);
+        assert!(has_served(&rendered, &deployment(1, 0, None), false));
+    }
+}
