@@ -97,6 +97,10 @@ async fn a_renamed_entry_stays_until_the_scheduler_answers() {
         let objects = objects(&stage, &of.namespace);
         assert!(objects.deployments.get_opt(API).await.unwrap().is_some());
         stage.haproxy_config(of, "controlplane").await;
+        let stays = format!("this stays: {API}");
+        stage
+            .condition_mentions(of, "LoadBalancerReady", "False", "Progressing", &stays)
+            .await;
     }
     stage
         .until(&large, "name only what is left", |object| {
