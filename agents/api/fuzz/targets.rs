@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use api::{Cluster, Invalid, NetworkData, SIPCluster, SecretName, TolerantCluster};
 
-/// The most bytes of a message about one object: it has to fit into a condition and a log line.
-const MESSAGE: usize = 64 << 10;
+/// Bytes of a message about one object, at most: it has to fit into a condition and a log line.
+const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
 /// Reads a SIPCluster as the API server sends it. What is accepted has no text that could be a line of its own in a
 /// configuration, is accepted again after a round trip, and always gives the same.
@@ -68,5 +68,5 @@ fn is_for_people(invalid: &Invalid) {
     assert!(!invalid.faults().is_empty());
     let text = invalid.to_string();
     assert!(!text.contains(char::is_control), "{text:?}");
-    assert!(text.len() <= MESSAGE, "{}", text.len());
+    assert!(text.len() <= MAX_MESSAGE_BYTES, "{}", text.len());
 }

@@ -7,21 +7,21 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Value};
 
 /// Levels of an object that are read. Known fields are less deep, and parsers of JSON stop at 128 levels.
-const LEVELS: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Levels of an `override` that are read. The deepest known texts are at the fifth.
-const OVERRIDE_LEVELS: usize = 8;
+const MAX_OVERRIDE_DEPTH: usize = 8;
 /// Bytes of memory that each value takes, approximately, besides the bytes of a text.
-const VALUE: usize = 32;
+const VALUE_OVERHEAD_BYTES: usize = 32;
 
-/// Reads the first [`LEVELS`] levels of a value.
+/// Reads the first [`MAX_DEPTH`] levels of a value.
 pub(crate) fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
-    Levels(LEVELS).deserialize(deserializer)
+    Levels(MAX_DEPTH).deserialize(deserializer)
 }
 
-/// Reads the first [`OVERRIDE_LEVELS`] levels of an `override`; null is `None`. Deeper lists and maps are empty, and the parser of the spec
+/// Reads the first [`MAX_OVERRIDE_DEPTH`] levels of an `override`; null is `None`. Deeper lists and maps are empty, and the parser of the spec
 /// refuses them there like any other value.
 pub(crate) fn shallow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    let value = Levels(OVERRIDE_LEVELS).deserialize(deserializer)?;
+    let value = Levels(MAX_OVERRIDE_DEPTH).deserialize(deserializer)?;
     Ok(Some(value).filter(|value| !value.is_null()))
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn memory(value: &Value) -> usize {
         Value::String(text) => text.len(),
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     };
-    VALUE.saturating_add(more)
+    VALUE_OVERHEAD_BYTES.saturating_add(more)
 }
 
 /// Reads a value of at most so many levels of lists and objects; lists and objects below them are empty.
@@ -160,7 +160,7 @@ mod tests {
         let mut deserializer = serde_json::Deserializer::from_str(&text);
         let read = value(&mut deserializer).unwrap();
         deserializer.end().unwrap();
-        assert_eq!(read.to_string(), nested(LEVELS + 1));
+        assert_eq!(read.to_string(), nested(MAX_DEPTH + 1));
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// How many characters of a value, and how many faults of an object, a message shows. Conditions and Events are bounded.
-const SHOWN_CHARACTERS: usize = 80;
-const SHOWN_FAULTS: usize = 20;
-const PATH: usize = 4 * SHOWN_CHARACTERS;
-/// Longest rule in a message, in bytes. No rule of this project is as long, but some quote what the user wrote.
-const RULE: usize = 1_000;
+/// Characters of a value that a message repeats, and faults of an object that it lists, at most. Conditions and Events are bounded.
+const MAX_VALUE_CHARACTERS: usize = 80;
+const MAX_FAULTS: usize = 20;
+const MAX_PATH_CHARACTERS: usize = 4 * MAX_VALUE_CHARACTERS;
+/// Bytes of a rule in a message, at most. No rule of this project is as long, but some quote what the user wrote.
+const MAX_RULE_BYTES: usize = 1_000;
 const ABSENT: &str = "absent";
 
 /// One thing that is wrong with one field.
@@ -21,9 +21,9 @@ pub struct Fault {
 impl Fault {
     pub(crate) fn new(path: &str, value: impl fmt::Display, rule: impl fmt::Display) -> Self {
         Self {
-            path: escaped(path, PATH),
-            value: escaped(&value.to_string(), RULE),
-            rule: escaped(&rule.to_string(), RULE),
+            path: escaped(path, MAX_PATH_CHARACTERS),
+            value: escaped(&value.to_string(), MAX_RULE_BYTES),
+            rule: escaped(&rule.to_string(), MAX_RULE_BYTES),
         }
     }
 
@@ -33,7 +33,7 @@ impl Fault {
 
     /// A fault of a text, which is quoted, escaped and shortened: it may be hostile.
     pub(crate) fn text(path: &str, value: &str, rule: impl fmt::Display) -> Self {
-        let shown: String = value.chars().take(SHOWN_CHARACTERS).collect();
+        let shown: String = value.chars().take(MAX_VALUE_CHARACTERS).collect();
         let more = if shown.len() < value.len() { "…" } else { "" };
         Self::new(path, format_args!("\"{}{more}\"", shown.escape_debug()), rule)
     }
@@ -76,7 +76,7 @@ impl Invalid {
     /// `object`: kind, namespace and name, as messages show them.
     pub(crate) fn new(object: &str, faults: Vec<Fault>) -> Self {
         Self {
-            object: escaped(object, PATH),
+            object: escaped(object, MAX_PATH_CHARACTERS),
             faults,
             more: 0,
         }
@@ -86,8 +86,8 @@ impl Invalid {
     pub(crate) fn with_shown_faults(mut self) -> Self {
         self.more = self
             .more
-            .saturating_add(self.faults.len().saturating_sub(SHOWN_FAULTS));
-        self.faults.truncate(SHOWN_FAULTS);
+            .saturating_add(self.faults.len().saturating_sub(MAX_FAULTS));
+        self.faults.truncate(MAX_FAULTS);
         self.faults.shrink_to_fit();
         self
     }
@@ -108,11 +108,11 @@ impl Invalid {
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.object)?;
-        for (index, fault) in self.faults.iter().take(SHOWN_FAULTS).enumerate() {
+        for (index, fault) in self.faults.iter().take(MAX_FAULTS).enumerate() {
             let separator = if index == 0 { "" } else { "; " };
             write!(f, "{separator}{fault}")?;
         }
-        let not_shown = self.faults.len().saturating_sub(SHOWN_FAULTS);
+        let not_shown = self.faults.len().saturating_sub(MAX_FAULTS);
         match not_shown.saturating_add(self.more) {
             0 => Ok(()),
             more => write!(f, "; and {more} more"),

@@ -36,7 +36,7 @@ pub use cluster::{
     JumpHost, KUBELOGIN_REDIRECTS, Ldap, LdapAddress, MAX_PORTS_PER_RANGE, MAX_REPLICAS, MadePorts,
     ObjectName, OidcClient, Override, PortRange, PortSet, Provider, Resources, Role, Scaled, ScaledKind,
     Search, SecretKey, Service, Source, UpstreamOidc, UserSearch, WorkerBalancer,
-    size::{PROVIDER as PROVIDER_BYTES, stored as stored_bytes},
+    size::{MAX_PROVIDER_BYTES as PROVIDER_BYTES, stored as stored_bytes},
 };
 pub use cluster_api::{ClusterApiCluster, HOST_CLAIM, METAL3, Ownership, described as describe_consumer};
 pub use crd::{custom_resource_definitions, to_yaml as crd_to_yaml};

@@ -259,10 +259,10 @@ pub struct TenantNodes {
 }
 
 impl TenantNodes {
-    /// Most members that `notPreferred` has.
-    pub const MOST_NOT_PREFERRED: usize = 64;
-    /// Longest `problem`, in bytes.
-    pub const LONGEST_PROBLEM: usize = 1024;
+    /// Members that `notPreferred` has at most.
+    pub const MAX_NOT_PREFERRED: usize = 64;
+    /// Bytes of `problem`, at most.
+    pub const MAX_PROBLEM_BYTES: usize = 1024;
 }
 
 /// A member whose Node is not ready.

@@ -8,16 +8,16 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Map, Value};
 
 use crate::annotations::CLUSTER_API_CLUSTER;
-use crate::cluster::{Cluster, LONGEST, ROLES, size::stored, unreadable};
+use crate::cluster::{Cluster, MAX_ITEMS, MAX_ROLES, size::stored, unreadable};
 use crate::fault::Fault;
 use crate::sip_cluster::{EmptySpec, LeftOut, NodeSet, SIPCluster, SIPClusterSpec};
 use crate::status::Placement;
 use crate::{FINALIZER, bounded};
 
-/// Bytes of memory up to which a spec is kept though it is refused.
-const SMALL: usize = 16 << 10;
-/// What is kept of `metadata`, besides an annotation.
-const METADATA: [&str; 9] = [
+/// Bytes of memory of a refused spec that is kept, at most.
+const MAX_REFUSED_SPEC_BYTES: usize = 16 << 10;
+/// Fields of `metadata` that are kept, besides one annotation.
+const METADATA_FIELDS: [&str; 9] = [
     "name",
     "namespace",
     "uid",
@@ -28,12 +28,12 @@ const METADATA: [&str; 9] = [
     "deletionGracePeriodSeconds",
     "finalizers",
 ];
-/// Finalizers that are kept besides SIP's. Objects have one or two.
-const FINALIZERS: usize = 16;
-/// The longest key of a label, with its prefix.
-const LABEL_KEY: usize = 317;
-/// Bytes that are kept of the annotation that counts: what it may name is a tenth as long.
-const ANNOTATION: usize = 2_048;
+/// Finalizers that are kept at most, besides SIP's. Objects have one or two.
+const MAX_FINALIZERS: usize = 16;
+/// Bytes of the key of a label with its prefix, at most.
+const MAX_LABEL_KEY_BYTES: usize = 317;
+/// Bytes that are kept of the annotation that is read, at most: the name in it has at most a tenth of them.
+const MAX_ANNOTATION_BYTES: usize = 2_048;
 /// The rule that a spec breaks which cannot be read; and that of a placement.
 const SPEC: &str =
     "must be readable; the version of its definition that the site has may be another one than the agents'";
@@ -66,8 +66,8 @@ impl<'de> Deserialize<'de> for TolerantCluster {
         let left_out = trim_metadata(&mut object);
         let mut is_large = false;
         if let Some(spec) = object.get_mut("spec") {
-            bounded::cut(spec, LONGEST.saturating_add(1));
-            is_large = bounded::memory(spec) > SMALL;
+            bounded::cut(spec, MAX_ITEMS.saturating_add(1));
+            is_large = bounded::memory(spec) > MAX_REFUSED_SPEC_BYTES;
         }
         let read = SIPCluster::deserialize(&object);
         let mut cluster = read
@@ -95,12 +95,15 @@ fn trim_metadata(object: &mut Value) -> LeftOut {
     };
     let annotations = metadata.remove("annotations");
     left_out.labels = metadata.remove("labels").as_ref().map_or(0, stored);
-    metadata.retain(|field, _| METADATA.contains(&&**field));
+    metadata.retain(|field, _| METADATA_FIELDS.contains(&&**field));
     if let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers")
-        && finalizers.len() > FINALIZERS
+        && finalizers.len() > MAX_FINALIZERS
     {
-        let has_ours = finalizers.iter().skip(FINALIZERS).any(|name| name == FINALIZER);
-        finalizers.truncate(FINALIZERS);
+        let has_ours = finalizers
+            .iter()
+            .skip(MAX_FINALIZERS)
+            .any(|name| name == FINALIZER);
+        finalizers.truncate(MAX_FINALIZERS);
         finalizers.extend(has_ours.then(|| FINALIZER.into()));
         left_out.finalizers = true;
     }
@@ -109,7 +112,7 @@ fn trim_metadata(object: &mut Value) -> LeftOut {
         left_out.annotations = stored(&annotations);
         if let Some(mut kept) = kept {
             if let Value::String(text) = &mut kept {
-                text.truncate(text.floor_char_boundary(ANNOTATION));
+                text.truncate(text.floor_char_boundary(MAX_ANNOTATION_BYTES));
             }
             let annotations = Map::from_iter([(CLUSTER_API_CLUSTER.to_owned(), kept)]);
             metadata.insert("annotations".to_owned(), annotations.into());
@@ -128,16 +131,16 @@ fn empty_if_refused(cluster: &mut SIPCluster) {
             left_out,
         } = std::mem::take(&mut cluster.spec);
         let nodes = nodes.into_iter().filter_map(|(role, set)| {
-            let key = set.topology_key.filter(|key| key.len() <= LABEL_KEY);
+            let key = set.topology_key.filter(|key| key.len() <= MAX_LABEL_KEY_BYTES);
             let set = NodeSet {
                 topology_key: Some(key?),
                 ..NodeSet::default()
             };
-            (role.len() <= LABEL_KEY).then_some((role, set))
+            (role.len() <= MAX_LABEL_KEY_BYTES).then_some((role, set))
         });
         let refused = EmptySpec::Refused(invalid.with_shown_faults());
         cluster.spec = SIPClusterSpec {
-            nodes: nodes.take(ROLES).collect(),
+            nodes: nodes.take(MAX_ROLES).collect(),
             left_out: LeftOut {
                 spec: Some(left_out.spec.unwrap_or(refused)),
                 ..left_out

@@ -12,8 +12,8 @@ use kit::{
 use kube::Resource;
 use tokio::sync::mpsc;
 
-/// Most Events that wait for the API server. Further ones are dropped and logged: labels and statuses have the same information.
-const QUEUE: usize = 4_096;
+/// Events that wait for the API server, at most. Further ones are dropped and logged: labels and statuses have the same information.
+const MAX_QUEUED_EVENTS: usize = 4_096;
 
 /// One Event: a cluster has labelled or released a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Publisher(mpsc::Receiver<HostEvent>);
 /// A new queue: its sender and its receiver.
 #[must_use]
 pub fn queue() -> (HostEvents, Publisher) {
-    let (sender, receiver) = mpsc::channel(QUEUE);
+    let (sender, receiver) = mpsc::channel(MAX_QUEUED_EVENTS);
     (HostEvents(sender), Publisher(receiver))
 }
 
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_full_queue_drops_events_and_blocks_nobody() {
         let (events, mut publisher) = queue();
-        for number in 0..=QUEUE {
+        for number in 0..=MAX_QUEUED_EVENTS {
             events.add(HostEvent {
                 host: HostId::new(key("h1"), "uid-h1"),
                 cluster: ClusterId::new(key("shop"), "uid-shop"),
@@ -105,7 +105,7 @@ mod tests {
             });
         }
         let waiting = std::iter::from_fn(|| publisher.0.try_recv().ok());
-        assert_eq!(waiting.count(), QUEUE);
+        assert_eq!(waiting.count(), MAX_QUEUED_EVENTS);
         drop(publisher);
         events.add(HostEvent {
             host: HostId::new(key("h1"), "uid-h1"),

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use crate::inventory::{self, DroppedNamespace};
 
-/// How long the elected replica waits for the API server in each check at most.
-pub const LONGEST: Duration = Duration::from_mins(5);
+/// Time that the Lease holder waits for the API server in each check, at most.
+pub const CHECK_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Checks the statuses of `SIPCluster`s; each that holds hosts in a dropped namespace gets an Event.
 ///
@@ -159,7 +159,7 @@ mod tests {
     async fn a_check_of_the_ledger_ends_without_an_answer() {
         let readiness = Readiness::default();
         let held = HeldHosts::from(placement_answer(vec![answer("h1", MemberState::Bound)]));
-        let checked = ledger(&readiness).check(&[held], Some(LONGEST)).await;
+        let checked = ledger(&readiness).check(&[held], Some(CHECK_TIMEOUT)).await;
         let ended = checked.unwrap_err().to_string();
         assert!(ended.contains("within 300 s"), "{ended}");
     }
@@ -170,13 +170,13 @@ mod tests {
         let ledger = ledger(&readiness);
         assert!(!ledger.check_once().await.unwrap());
         assert!(readiness.unready().contains_key("ledger"));
-        ledger.check(&[], Some(LONGEST)).await.unwrap();
+        ledger.check(&[], Some(CHECK_TIMEOUT)).await.unwrap();
         assert!(readiness.unready().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_elected_replica_does_not_check_for_ever() {
-        let limit = Some(LONGEST);
+        let limit = Some(CHECK_TIMEOUT);
         assert!(in_time(limit, std::future::ready(())).await.is_ok());
         let never = std::future::pending::<()>();
         let ended = in_time(limit, never).await.unwrap_err().to_string();

@@ -66,7 +66,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }));
     let running = Box::pin(agent.run(&client, async |agent: &mut Agent, election| {
         standing_by.cancel();
-        let limit = Some(namespace_checks::LONGEST);
+        let limit = Some(namespace_checks::CHECK_TIMEOUT);
         Box::pin(namespace_checks::check_statuses(agent, &client, &events, limit)).await?;
         let reserved = agent.config.reserved_networks().clone().with(api_server);
         begin(
@@ -123,7 +123,7 @@ async fn begin(
         for list in &lists {
             list.wait().await;
         }
-        let limit = Some(namespace_checks::LONGEST);
+        let limit = Some(namespace_checks::CHECK_TIMEOUT);
         ledger.check_when_answered(limit).await?;
         Box::pin(report).await?;
         anyhow::Ok(())

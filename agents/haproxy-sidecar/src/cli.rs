@@ -9,12 +9,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// Connecting is immediate, or HAProxy does not run.
-const CONNECT: Duration = Duration::from_secs(2);
-/// Ten thousand servers that are added one by one take a few seconds.
-const ANSWER: Duration = Duration::from_mins(1);
-/// Bytes of an answer: the statistics of ten thousand servers are a twentieth of it.
-const AT_MOST: u64 = 64 * 1024 * 1024;
+/// Timeout for connecting: HAProxy accepts a connection at once while it runs.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of a command: ten thousand servers that are added one by one take a few seconds.
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
+/// Bytes of a response, at most: the statistics of ten thousand servers are a twentieth of it.
+const MAX_RESPONSE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Why HAProxy did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -123,14 +123,16 @@ impl Master {
             socket: self.socket.clone(),
             source,
         };
-        let connected = timeout(CONNECT, UnixStream::connect(&self.socket)).await;
+        let connected = timeout(CONNECT_TIMEOUT, UnixStream::connect(&self.socket)).await;
         let mut stream = connected
-            .map_err(|_| Error::Slow { within: CONNECT })?
+            .map_err(|_| Error::Slow {
+                within: CONNECT_TIMEOUT,
+            })?
             .map_err(absent)?;
         let talk = async {
             let (reading, mut writing) = stream.split();
             let mut answer = Vec::new();
-            let mut reading = reading.take(AT_MOST);
+            let mut reading = reading.take(MAX_RESPONSE_BYTES);
             let read = reading.read_to_end(&mut answer);
             // Both at once: the master stops reading while its answers are not read.
             let write = async {
@@ -142,9 +144,11 @@ impl Master {
             written?;
             Ok(answer)
         };
-        let answer = timeout(ANSWER, talk)
+        let answer = timeout(RESPONSE_TIMEOUT, talk)
             .await
-            .map_err(|_| Error::Slow { within: ANSWER })?
+            .map_err(|_| Error::Slow {
+                within: RESPONSE_TIMEOUT,
+            })?
             .map_err(Error::Closed)?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }

@@ -11,11 +11,12 @@ use crate::observe::{Fingerprint, Process};
 use crate::steps::{Entry, Step};
 use crate::tables;
 
-/// The master does not listen while it reads its configuration: ten thousand servers take half a second. The limit is 30 s.
-const RELOAD_POLL: Duration = Duration::from_millis(10);
-const RELOAD_POLLS: usize = 3_000;
-/// Most characters of HAProxy's output in a message.
-const LENGTH: usize = 1_000;
+/// Pause between attempts to connect to the master, which does not listen while it reads its configuration: ten thousand servers take half a second.
+const RELOAD_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Attempts to connect, at most: the limit is 30 s.
+const MAX_RELOAD_POLLS: usize = 3_000;
+/// Characters of HAProxy's output in a message, at most.
+const MAX_OUTPUT_CHARACTERS: usize = 1_000;
 
 /// Runs steps in a worker, all of them on one connection. Returns what HAProxy printed besides success, for messages: only the next
 /// observation shows whether the steps took effect.
@@ -84,7 +85,7 @@ fn unusual_output(said: &str) -> String {
             break;
         }
     }
-    lines.join(" ").chars().take(LENGTH).collect()
+    lines.join(" ").chars().take(MAX_OUTPUT_CHARACTERS).collect()
 }
 
 /// Ends an old worker's sessions with these servers. An old worker takes no commands about servers, only about sessions.
@@ -127,8 +128,8 @@ pub async fn reload(master: &Master, before: &Fingerprint) -> Result<Reloaded, c
         Err(error) => return Err(error),
     };
     let pauses = ConstantBuilder::new()
-        .with_delay(RELOAD_POLL)
-        .with_max_times(RELOAD_POLLS);
+        .with_delay(RELOAD_POLL_INTERVAL)
+        .with_max_times(MAX_RELOAD_POLLS);
     let fingerprint = (|| Fingerprint::read(master)).retry(pauses).await?;
     let is_new = |process: &Process| {
         let known = before.processes.iter().any(|earlier| earlier.pid == process.pid);
@@ -147,7 +148,7 @@ fn reasons(said: &str) -> String {
     let all = alerts.join(" ");
     format!(
         "HAProxy refuses the configuration: {}",
-        all.chars().take(LENGTH).collect::<String>()
+        all.chars().take(MAX_OUTPUT_CHARACTERS).collect::<String>()
     )
 }
 

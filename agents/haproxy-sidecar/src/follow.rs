@@ -35,15 +35,15 @@ use reload::Attempt;
 use runtime::error_chain::chain;
 
 /// Time between checks that HAProxy has not restarted.
-const IDLE: Duration = Duration::from_secs(1);
+const RESTART_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between full observations while nothing changes.
-const SETTLED: Duration = Duration::from_secs(30);
+const RESYNC_PERIOD: Duration = Duration::from_secs(30);
 /// Shortest and longest time between observations while changes are pending. Observing many servers costs HAProxy time, so the pause
 /// is ten times as long as the observation took.
-const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// A HAProxy that has read the file before it was replaced answers on its socket within this time: reading takes it no longer.
-const STARTS: Duration = Duration::from_secs(10);
+/// Time within which a HAProxy that has read the file before it was replaced answers on its socket: reading takes no longer.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a pass ended early.
 #[derive(Debug, thiserror::Error)]
@@ -174,7 +174,7 @@ impl Follower {
         let Some(wanted) = newest else {
             self.unread = None;
             self.report_running(None, unusable);
-            return IDLE;
+            return RESTART_CHECK_INTERVAL;
         };
         self.unread = self
             .unread
@@ -216,7 +216,7 @@ impl Follower {
         Pass {
             runs: false,
             failed,
-            pause: POLL.0,
+            pause: POLL_INTERVALS.0,
         }
     }
 
@@ -225,7 +225,7 @@ impl Follower {
         let lasting = self
             .unread
             .as_ref()
-            .filter(|(_, since)| since.elapsed() >= STARTS);
+            .filter(|(_, since)| since.elapsed() >= START_TIMEOUT);
         let lasting = lasting.map(|(unread, _)| Arc::clone(unread));
         let starts_with = lasting.as_ref().map(|lasting| lasting.digest().to_owned());
         if lasting.is_some() {
@@ -290,20 +290,20 @@ impl Follower {
         let settled = self.settled.as_ref().is_some_and(|settled| {
             settled.digest == wanted.digest()
                 && settled.fingerprint == fingerprint
-                && settled.at.elapsed() < SETTLED
+                && settled.at.elapsed() < RESYNC_PERIOD
         });
         if settled {
             return Ok(Pass {
                 runs: true,
                 failed: None,
-                pause: IDLE,
+                pause: RESTART_CHECK_INTERVAL,
             });
         }
         // From here on HAProxy changes: the settled configuration may be wanted again before that is complete.
         self.settled = None;
         let asked = Instant::now();
         let observed = observe(&self.master, &fingerprint.processes).await?;
-        let poll = (asked.elapsed() * 10).clamp(POLL.0, POLL.1);
+        let poll = (asked.elapsed() * 10).clamp(POLL_INTERVALS.0, POLL_INTERVALS.1);
         let overdue = self.overdue(&observed, wanted);
         let Decision { action, cut, runs } = decide(&observed, wanted, &overdue);
         for (worker, servers) in &cut {
@@ -328,7 +328,7 @@ impl Follower {
                 Ok(Pass {
                     runs,
                     failed: None,
-                    pause: if runs { IDLE } else { poll },
+                    pause: if runs { RESTART_CHECK_INTERVAL } else { poll },
                 })
             }
         }

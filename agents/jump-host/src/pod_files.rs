@@ -20,16 +20,16 @@ use render::{
     running::{CONFIG_PATH, Running},
 };
 
-/// Pause after which the agent asks again the pods that do not have the newest files.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// The same once they are late.
-const ASK_LATE_AGAIN: Duration = Duration::from_secs(10);
-/// The same for pods that do not answer: the network may not let the agent reach them, and the kubelet knows whether they work.
-const ASK_SILENT_AGAIN: Duration = Duration::from_secs(30);
-/// Time after which a pod that answers without having the newest files is reported, whatever they have.
-const LATE: Duration = Duration::from_secs(10);
-/// Characters of what a pod reports that the condition repeats.
-const LENGTH: usize = 500;
+/// Pause after which the agent queries again the pods that do not have the newest files.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The same once they are late: see [`LATE_AFTER`].
+const LATE_POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// The same for pods that do not answer: the network may keep the agent from reaching them, and the kubelet knows whether they work.
+const UNANSWERED_POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// Time after which a pod that answers without having the newest files is reported, whatever keeps it.
+const LATE_AFTER: Duration = Duration::from_secs(10);
+/// Characters of a pod's report that the condition repeats at most.
+const MAX_REPORT_CHARACTERS: usize = 500;
 
 /// What a program of a pod answers.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,7 +119,7 @@ fn judge(reports: &[Report], expected: &Expected<'_>) -> Probe {
     let all = !reports.iter().any(is_silent);
     Probe {
         confirmed: all,
-        requeue: (!all).then_some(ASK_SILENT_AGAIN),
+        requeue: (!all).then_some(UNANSWERED_POLL_INTERVAL),
         ..Probe::default()
     }
 }
@@ -141,7 +141,7 @@ fn refuses(pod: &str, why: &str) -> Probe {
     );
     Probe {
         fault: Some(Problem::new(reason, message)),
-        requeue: Some(ASK_LATE_AGAIN),
+        requeue: Some(LATE_POLL_INTERVAL),
         ..Probe::default()
     }
 }
@@ -149,7 +149,7 @@ fn refuses(pod: &str, why: &str) -> Probe {
 /// A pod that does not have the newest files. Until it is late, that is a problem only if the files have members or a spec that the status does not
 /// report yet: a jump host that works stays ready while an address of the site changes.
 fn behind(pod: &str, failed: Option<&str>, expected: &Expected<'_>) -> Probe {
-    let late = expected.age >= LATE;
+    let late = expected.age >= LATE_AFTER;
     let problem = match failed {
         Some(message) => Some(Problem::new(
             PODS_FAIL,
@@ -158,7 +158,7 @@ fn behind(pod: &str, failed: Option<&str>, expected: &Expected<'_>) -> Probe {
         None if late => {
             let message = format!(
                 "pod {pod} has not confirmed the newest files within {} s",
-                LATE.as_secs()
+                LATE_AFTER.as_secs()
             );
             Some(Problem::new(PROGRESSING, message))
         }
@@ -169,7 +169,7 @@ fn behind(pod: &str, failed: Option<&str>, expected: &Expected<'_>) -> Probe {
     };
     Probe {
         problem,
-        requeue: Some(if late { ASK_LATE_AGAIN } else { ASK_AGAIN }),
+        requeue: Some(if late { LATE_POLL_INTERVAL } else { POLL_INTERVAL }),
         ..Probe::default()
     }
 }
@@ -177,7 +177,7 @@ fn behind(pod: &str, failed: Option<&str>, expected: &Expected<'_>) -> Probe {
 /// What a pod reports: cut off, and without line breaks and other control characters.
 fn printable(text: &str) -> String {
     let visible = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    visible.take(LENGTH).collect()
+    visible.take(MAX_REPORT_CHARACTERS).collect()
 }
 
 async fn reported(pod: &Pod, port: &str) -> Answer {
@@ -235,7 +235,7 @@ mod tests {
             let problem = probe.problem.unwrap();
             assert_eq!(problem.reason, PROGRESSING);
             assert_eq!(problem.message, "pod jh-1 has not confirmed the newest files yet");
-            assert_eq!(probe.requeue, Some(ASK_AGAIN));
+            assert_eq!(probe.requeue, Some(POLL_INTERVAL));
         }
         let confirmed = judge(&[current()], &expected(Duration::ZERO, false));
         assert!(confirmed.confirmed && confirmed.problem.is_none());
@@ -252,7 +252,7 @@ mod tests {
         let text = format!("disk\n\u{1b}[31mfull {}", "é".repeat(32 * 1024));
         let files = report(running("old", Some(&text)), Answer::None);
         let sshd = report(running(EXPECTED, None), running("old", Some(&text)));
-        for probe in [judged(&[files], LATE), judged(&[sshd], LATE)] {
+        for probe in [judged(&[files], LATE_AFTER), judged(&[sshd], LATE_AFTER)] {
             let message = probe.problem.or(probe.fault).unwrap().message;
             assert!(message.contains(": disk  [31mfull éé"), "{message}");
             assert!(!message.contains(char::is_control), "{message}");
@@ -270,7 +270,7 @@ mod tests {
         ] {
             let probe = judged(
                 &[report(running(EXPECTED, None), running("sshd", None)), sshd(why)],
-                LATE,
+                LATE_AFTER,
             );
             let fault = probe.fault.unwrap();
             assert_eq!(fault.reason, reason, "{why}");
@@ -293,9 +293,9 @@ mod tests {
             (vec![], soon, true, None),
             (vec![current(), current()], soon, true, None),
             (vec![current(), old()], soon, false, None),
-            (vec![current(), old()], LATE, false, late),
+            (vec![current(), old()], LATE_AFTER, false, late),
             (vec![current(), unread()], soon, false, None),
-            (vec![current(), unread()], LATE, false, late),
+            (vec![current(), unread()], LATE_AFTER, false, late),
             (
                 vec![report(running("old", Some("disk full")), Answer::None)],
                 soon,
@@ -304,13 +304,13 @@ mod tests {
             ),
             (
                 vec![current(), report(Answer::None, Answer::None)],
-                LATE,
+                LATE_AFTER,
                 false,
                 None,
             ),
             (
                 vec![current(), report(running(EXPECTED, None), Answer::None)],
-                LATE,
+                LATE_AFTER,
                 false,
                 None,
             ),

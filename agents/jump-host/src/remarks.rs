@@ -5,8 +5,8 @@ use kit::service::Remark;
 use power::{Flaw, Unanswered};
 use runtime::tls::rfc3339;
 
-/// Hosts that a remark names.
-const NAMED: usize = 5;
+/// Hosts that a remark names at most.
+const MAX_NAMED_HOSTS: usize = 5;
 
 /// The first remark that applies. `power`: why the command `host` works on no jump host, or soon will not.
 pub(crate) fn remark(
@@ -38,11 +38,11 @@ pub(crate) fn remark(
     }
     let mut named: Vec<String> = hosts
         .iter()
-        .take(NAMED)
+        .take(MAX_NAMED_HOSTS)
         .map(|(host, kind)| format!("{host} ({kind})"))
         .collect();
-    if hosts.len() > NAMED {
-        named.push(format!("{} more", hosts.len() - NAMED));
+    if hosts.len() > MAX_NAMED_HOSTS {
+        named.push(format!("{} more", hosts.len() - MAX_NAMED_HOSTS));
     }
     Some(Remark {
         reason: BMC_UNREACHABLE,

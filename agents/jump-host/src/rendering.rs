@@ -31,8 +31,8 @@ use crate::balancers::ApiBalancer;
 
 /// SIP's name of the role that has API servers.
 const CONTROL_PLANE: &str = "ControlPlane";
-/// The Secrets of tenants cannot be watched, so they are read again after this pause.
-const SECRETS_AGAIN: Duration = Duration::from_secs(30);
+/// Pause after which the agent reads the Secrets of a tenant again: it cannot watch them.
+const SECRET_RESYNC_PERIOD: Duration = Duration::from_secs(30);
 
 /// What the site's configuration gives every jump host.
 #[derive(Clone, Debug)]
@@ -103,7 +103,7 @@ pub(crate) fn render(scope: Scope<'_>, jump_host: &JumpHost, site: &OfSite, inpu
             warnings: Vec::new(),
             problems: missing.chain(host_key_problem(&host_keys)).collect(),
             substitutes: bad.into_iter().chain(of_secrets).collect(),
-            requeue: names_secrets.then_some(SECRETS_AGAIN),
+            requeue: names_secrets.then_some(SECRET_RESYNC_PERIOD),
             endpoint: Endpoint {
                 host_keys: host_keys.public(),
                 host_key_fingerprints: host_keys.fingerprints(),

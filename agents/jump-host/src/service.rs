@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Pause after which the agent checks again whether pods can call `PowerService`: its files are not watched.
-const FLAW_AGAIN: Duration = Duration::from_secs(30);
+const CERTIFICATE_RESYNC_PERIOD: Duration = Duration::from_secs(30);
 
 /// Where pods reach `PowerService`.
 #[derive(Clone, Debug)]
@@ -192,7 +192,7 @@ impl Service for JumpHosts {
         };
         let flaw = self.power.flaw().await;
         let unanswered = self.power.unanswered(scope);
-        let flaw_again = flaw.as_ref().map(|_| FLAW_AGAIN);
+        let flaw_again = flaw.as_ref().map(|_| CERTIFICATE_RESYNC_PERIOD);
         Probe {
             remark: remark(nobody, flaw.as_ref(), &unanswered),
             requeue: [probe.requeue, unanswered.again, flaw_again]

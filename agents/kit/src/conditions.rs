@@ -9,9 +9,9 @@ use k8s_openapi::{
 
 use crate::message::readable_stored;
 
-/// Longest message, in bytes as an API server stores it, with escapes. The schema of a condition admits four times as much, but all conditions of a
+/// Bytes of a message as an API server stores it, with escapes, at most. The schema of a condition admits four times as much, but all conditions of a
 /// cluster have to fit into the part of its object that is reserved for them (`agents/api/src/cluster/size.rs`).
-const MESSAGE: usize = 8_192;
+const MAX_MESSAGE_BYTES: usize = 8_192;
 
 /// What an agent finds; [`Finding::condition`] makes it a [`Condition`], based on the existing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Finding {
             type_: kind.to_string(),
             status: status.to_owned(),
             reason: reason.to_string(),
-            message: readable_stored(&message, MESSAGE),
+            message: readable_stored(&message, MAX_MESSAGE_BYTES),
             observed_generation: Some(generation),
             last_transition_time: before.map_or(Time(now), |before| before.last_transition_time.clone()),
         }
@@ -146,20 +146,24 @@ mod tests {
 
     #[test]
     fn a_message_is_truncated_at_a_character_within_the_limit() {
-        let long = Finding::no(READY, ready::PROGRESSING, "é".repeat(MESSAGE)).condition(&[], 1, at(1));
-        assert!(long.message.len() <= MESSAGE && long.message.ends_with('…'));
+        let long =
+            Finding::no(READY, ready::PROGRESSING, "é".repeat(MAX_MESSAGE_BYTES)).condition(&[], 1, at(1));
+        assert!(long.message.len() <= MAX_MESSAGE_BYTES && long.message.ends_with('…'));
     }
 
     #[test]
     fn a_message_takes_no_more_than_its_limit_when_stored() {
         for hostile in ["<", "\"", "\n", "\u{1b}", "\u{2028}", "é<", "a😀&\\"] {
-            let finding = Finding::no(READY, ready::PROGRESSING, hostile.repeat(MESSAGE));
+            let finding = Finding::no(READY, ready::PROGRESSING, hostile.repeat(MAX_MESSAGE_BYTES));
             let message = finding.condition(&[], 1, at(1)).message;
             // Without the quotes around it.
             let bytes = stored_bytes(&message) - 2;
-            assert!(bytes <= MESSAGE, "{hostile:?} takes {bytes} bytes");
+            assert!(bytes <= MAX_MESSAGE_BYTES, "{hostile:?} takes {bytes} bytes");
             // The longest escape has six bytes.
-            assert!(bytes > MESSAGE - 6, "{hostile:?} takes {bytes} bytes only");
+            assert!(
+                bytes > MAX_MESSAGE_BYTES - 6,
+                "{hostile:?} takes {bytes} bytes only"
+            );
             assert!(message.ends_with('…'), "{hostile:?}");
         }
     }

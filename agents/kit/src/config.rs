@@ -38,22 +38,21 @@ pub struct SiteConfig {
     name_servers: Vec<IpAddr>,
 }
 
-/// For how long a claim may be in flight where the site's configuration does not say. The longest that was seen of the real CAPM3,
-/// on a loaded machine, took 0.8 s from the choice of a host to the patch.
-const CLAIMS_IN_FLIGHT: Duration = Duration::from_mins(1);
-/// The longest that may be configured: every release waits for as long.
-const LONGEST_CLAIMS: Duration = Duration::from_hours(1);
+/// Time that a claim may be in flight, by default. The slowest claim of the real CAPM3 that was measured, on a loaded machine, took 0.8 s from the
+/// choice of a host to the patch.
+const DEFAULT_CLAIMS_IN_FLIGHT: Duration = Duration::from_mins(1);
+/// The largest value that may be configured: every release waits for as long.
+const MAX_CLAIMS_IN_FLIGHT: Duration = Duration::from_hours(1);
 
-/// For how long a host that leaves waits for the drain of its Node in the tenant's cluster, where the site's configuration does not say.
-const TENANT_DRAIN: Duration = Duration::from_mins(10);
-/// The longest that may be configured: a tenant can make its own releases take as long.
-const LONGEST_DRAIN: Duration = Duration::from_hours(1);
+/// Time for which a host that leaves waits for the drain of its Node in the tenant's cluster, by default.
+const DEFAULT_TENANT_DRAIN: Duration = Duration::from_mins(10);
+/// The largest value that may be configured: a tenant can make its own releases take as long.
+const MAX_TENANT_DRAIN: Duration = Duration::from_hours(1);
 
-/// For how long services without an owner are kept, where the site's configuration does not say: a restore brings Services before the
-/// `SIPCluster`s that they were made for.
-const OWNERLESS_SERVICES: Duration = Duration::from_mins(10);
-/// The longest that may be configured.
-const LONGEST_OWNERLESS: Duration = Duration::from_hours(24);
+/// Time for which services without an owner are kept, by default: a restore creates Services before the `SIPCluster`s that they were made for.
+const DEFAULT_OWNERLESS_SERVICES: Duration = Duration::from_mins(10);
+/// The largest value that may be configured.
+const MAX_OWNERLESS_SERVICES: Duration = Duration::from_hours(24);
 
 /// A section of `spec.services`, and so the agent that serves it.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,20 +148,20 @@ fn durations(
         of(
             "claimsInFlightSeconds",
             claims_in_flight,
-            CLAIMS_IN_FLIGHT,
-            second..=LONGEST_CLAIMS,
+            DEFAULT_CLAIMS_IN_FLIGHT,
+            second..=MAX_CLAIMS_IN_FLIGHT,
         )?,
         of(
             "tenantDrainSeconds",
             tenant_drain,
-            TENANT_DRAIN,
-            Duration::ZERO..=LONGEST_DRAIN,
+            DEFAULT_TENANT_DRAIN,
+            Duration::ZERO..=MAX_TENANT_DRAIN,
         )?,
         of(
             "ownerlessServicesSeconds",
             ownerless_services,
-            OWNERLESS_SERVICES,
-            second..=LONGEST_OWNERLESS,
+            DEFAULT_OWNERLESS_SERVICES,
+            second..=MAX_OWNERLESS_SERVICES,
         )?,
     ])
 }

@@ -16,12 +16,12 @@ use kube::{
 
 use crate::message::readable;
 
-/// Longest note that the API server admits, in bytes.
-const NOTE: usize = 1024;
-/// For how long a recorder counts equal Events.
-const COUNTED: Duration = Duration::from_mins(6);
-/// Most notes with an Event that is counted. Beyond that, some Events are repeated instead.
-const NOTES: usize = 4_096;
+/// Bytes of a note that the API server admits.
+const MAX_NOTE_BYTES: usize = 1024;
+/// Time for which a recorder counts equal Events as one series.
+const SERIES_DURATION: Duration = Duration::from_mins(6);
+/// Notes whose Events are counted, at most. Beyond that, some Events are repeated instead.
+const MAX_NOTES: usize = 4_096;
 
 /// Publishes Events under the agent's name. Equal ones within a short time are counted, not repeated.
 #[derive(Clone)]
@@ -41,11 +41,11 @@ impl Recorders {
             *used = now;
             return known.clone();
         }
-        if self.0.len() >= NOTES {
+        if self.0.len() >= MAX_NOTES {
             self.0
-                .retain(|_, (_, used)| now.saturating_duration_since(*used) < COUNTED);
+                .retain(|_, (_, used)| now.saturating_duration_since(*used) < SERIES_DURATION);
         }
-        if self.0.len() >= NOTES {
+        if self.0.len() >= MAX_NOTES {
             self.0.clear();
         }
         let recorder = new();
@@ -82,7 +82,7 @@ impl Events {
         reason: EventReason,
         note: &str,
     ) {
-        let note = readable(note, NOTE);
+        let note = readable(note, MAX_NOTE_BYTES);
         let recorder = self.recorder(&note);
         let event = Event {
             type_: match reason.event_type() {
@@ -171,15 +171,15 @@ mod tests {
         let (client, _) = api_server();
         let new = || Recorder::new(client.clone(), "test".into());
         let (mut recorders, start) = (Recorders::default(), Instant::now());
-        for number in 0..NOTES {
+        for number in 0..MAX_NOTES {
             recorders.for_note(&number.to_string(), start, new);
         }
-        recorders.for_note("0", start + COUNTED, new);
-        recorders.for_note("next", start + COUNTED, new);
+        recorders.for_note("0", start + SERIES_DURATION, new);
+        recorders.for_note("next", start + SERIES_DURATION, new);
         assert_eq!(recorders.0.len(), 2, "of the others none is counted any more");
-        for number in 0..NOTES {
-            recorders.for_note(&number.to_string(), start + COUNTED, new);
+        for number in 0..MAX_NOTES {
+            recorders.for_note(&number.to_string(), start + SERIES_DURATION, new);
         }
-        assert!(recorders.0.len() <= NOTES);
+        assert!(recorders.0.len() <= MAX_NOTES);
     }
 }

@@ -13,12 +13,12 @@ use serde::de::DeserializeOwned;
 
 /// Objects in one page. An API server stores 1.5 MiB of an object; the client has a page twice, as bytes and as text, so that a list takes
 /// 48 MiB at most until its objects are reduced. A list of 1,000 objects takes 63 calls.
-pub const PAGE: u32 = 16;
+pub const PAGE_SIZE: u32 = 16;
 
 /// The same for a watch.
 #[must_use]
 pub fn in_pages(config: watcher::Config) -> watcher::Config {
-    config.page_size(PAGE)
+    config.page_size(PAGE_SIZE)
 }
 
 /// The objects that `params` select, all of one moment. The next page is asked for when the one before is used up, so a reader that stops
@@ -51,7 +51,7 @@ fn each<T: Clone, Listing>(
 where
     Listing: Future<Output = kube::Result<ObjectList<T>>>,
 {
-    let pages = stream::try_unfold(Some(params.limit(PAGE)), move |page| {
+    let pages = stream::try_unfold(Some(params.limit(PAGE_SIZE)), move |page| {
         let listing = page.map(|params| (params.clone(), list(params)));
         async move {
             let Some((params, listing)) = listing else {

@@ -10,10 +10,10 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{net::TcpStream, time::timeout};
 
-/// How long a pod may take to answer.
-const WITHIN: Duration = Duration::from_secs(1);
-/// Bytes of an answer.
-const AT_MOST: usize = 64 * 1024;
+/// Timeout of one request to a pod.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes of a response, at most.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// Where a pod listens, by the name of its port.
 #[must_use]
@@ -48,7 +48,10 @@ pub async fn get((ip, port): (String, u16), path: &'static str) -> Option<(Statu
         let answer = async move {
             let answer = sender.send_request(get).await.ok()?;
             let status = answer.status();
-            let body = Limited::new(answer.into_body(), AT_MOST).collect().await.ok()?;
+            let body = Limited::new(answer.into_body(), MAX_RESPONSE_BYTES)
+                .collect()
+                .await
+                .ok()?;
             Some((status, body.to_bytes()))
         };
         match select(std::pin::pin!(answer), std::pin::pin!(connection)).await {
@@ -57,5 +60,5 @@ pub async fn get((ip, port): (String, u16), path: &'static str) -> Option<(Statu
             Either::Right((_, answer)) => answer.await,
         }
     };
-    timeout(WITHIN, request).await.ok().flatten()
+    timeout(REQUEST_TIMEOUT, request).await.ok().flatten()
 }

@@ -9,29 +9,28 @@ use std::{
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use kube::{ResourceExt, runtime::watcher};
 
-/// The first pause, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+/// The first backoff of an object, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
-/// After this time without a result of its reconciles, an object counts as gone: an existing one is tried again after each pause.
-const GONE: Duration = Duration::from_mins(10);
+/// Time without a result of its reconciles after which an object counts as gone: an existing one is retried after each backoff.
+const FORGET_AFTER: Duration = Duration::from_mins(10);
 
-/// The first pause of a watch that was interrupted, and the longest. The watches of one controller share their pauses,
-/// and each is refused several times while an API server starts: longer ones would leave a site without reconciles for half a minute
-/// after a restart of a second.
-const WATCH_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// The first backoff of a watch that was interrupted, and the longest. The watches of one controller share their backoff, and each is refused several
+/// times while an API server starts: longer ones would leave a site without reconciles for half a minute after a restart of a second.
+const WATCH_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// Pauses between tries to open a watch again, with jitter, without end.
 #[must_use]
 pub fn watch_pauses() -> watcher::ExponentialBackoff {
     ExponentialBuilder::new()
-        .with_min_delay(WATCH_PAUSES.0)
-        .with_max_delay(WATCH_PAUSES.1)
+        .with_min_delay(WATCH_BACKOFF.0)
+        .with_max_delay(WATCH_BACKOFF.1)
         .with_jitter()
         .without_max_times()
         .into()
 }
 
-/// The pauses of all objects that fail at present. Entries of objects that are gone are removed after `GONE`.
+/// The pauses of all objects that fail at present. Entries of objects that are gone are removed after `FORGET_AFTER`.
 #[derive(Debug, Default)]
 pub struct Retries {
     failing: Mutex<BTreeMap<(String, String), Failing>>,
@@ -55,8 +54,8 @@ impl Retries {
     fn failed_at(&self, object: &impl ResourceExt, now: Instant) -> Duration {
         let pauses = || {
             ExponentialBuilder::new()
-                .with_min_delay(PAUSES.0)
-                .with_max_delay(PAUSES.1)
+                .with_min_delay(BACKOFF.0)
+                .with_max_delay(BACKOFF.1)
                 .with_jitter()
                 .without_max_times()
                 .build()
@@ -64,14 +63,14 @@ impl Retries {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         let key = key(object);
         if !failing.contains_key(&key) {
-            failing.retain(|_, failing| now.saturating_duration_since(failing.last) < GONE);
+            failing.retain(|_, failing| now.saturating_duration_since(failing.last) < FORGET_AFTER);
         }
         let failing = failing.entry(key).or_insert_with(|| Failing {
             pauses: pauses(),
             last: now,
         });
         failing.last = now;
-        failing.pauses.next().unwrap_or(PAUSES.1)
+        failing.pauses.next().unwrap_or(BACKOFF.1)
     }
 
     /// Whether reconciling an object failed the last time.
@@ -118,7 +117,7 @@ mod tests {
         assert!(pauses[0] < pauses[49], "{pauses:?}");
         // Jitter adds as much again at most.
         assert!(
-            pauses.iter().all(|pause| *pause <= 2 * WATCH_PAUSES.1),
+            pauses.iter().all(|pause| *pause <= 2 * WATCH_BACKOFF.1),
             "{pauses:?}"
         );
     }
@@ -134,7 +133,7 @@ mod tests {
             last = retries.failed_at(&object("stays"), now);
         }
         assert!(
-            last >= PAUSES.1,
+            last >= BACKOFF.1,
             "{last:?}: who fails all the time is not forgotten"
         );
         let known: Vec<String> = retries
@@ -151,7 +150,7 @@ mod tests {
     fn backoff_is_per_object_bounded_and_reset_by_success() {
         let retries = Retries::default();
         let pauses: Vec<Duration> = (0..20).map(|_| retries.failed(&object("a"))).collect();
-        assert!(pauses[0] < pauses[19] && pauses[19] >= PAUSES.1, "{pauses:?}");
+        assert!(pauses[0] < pauses[19] && pauses[19] >= BACKOFF.1, "{pauses:?}");
         assert!(
             retries.failed(&object("b")) < Duration::from_secs(1),
             "another object's failures do not count"

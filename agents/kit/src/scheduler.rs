@@ -25,10 +25,10 @@ use crate::placement::{ClusterId, HeldHosts, Placement, Position, Release};
 pub use encoding::Invalid;
 pub use watch::WatchEvent;
 
-/// How long one call may take.
-const DEADLINE: Duration = Duration::from_secs(10);
-/// Largest answer that is accepted: a placement of 10,000 hosts with several addresses each.
-const MESSAGE: usize = 16 << 20;
+/// Timeout of one call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a response that is accepted, at most: a placement of 10,000 hosts with several addresses each.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// A handle to the scheduler, for one site. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -46,8 +46,8 @@ impl Scheduler {
         let inventory = InventoryServiceClient::new(channel);
         Self {
             site: site.to_owned(),
-            placements: placements.max_decoding_message_size(MESSAGE),
-            inventory: inventory.max_decoding_message_size(MESSAGE),
+            placements: placements.max_decoding_message_size(MAX_MESSAGE_BYTES),
+            inventory: inventory.max_decoding_message_size(MAX_MESSAGE_BYTES),
         }
     }
 
@@ -161,7 +161,7 @@ fn parse(answer: Option<wire::Placement>) -> Result<Option<Placement>, Status> {
 /// A request with a deadline, which the scheduler sees too.
 fn timed<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.set_timeout(DEADLINE);
+    request.set_timeout(CALL_TIMEOUT);
     request
 }
 

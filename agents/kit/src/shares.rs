@@ -17,10 +17,10 @@ use crate::metrics::AgentMetrics;
 
 /// The concurrency of a controller whose passes are admitted by [`Shares`]: it has no bound, and passes that wait cost little.
 pub const UNBOUNDED: u16 = 0;
-/// Concurrent passes.
-const ALL: usize = 32;
+/// Concurrent passes over all clusters.
+const MAX_CONCURRENT_PASSES: usize = 32;
 /// Concurrent passes over the clusters of one namespace.
-const OF_NAMESPACE: usize = 16;
+const MAX_CONCURRENT_PASSES_PER_NAMESPACE: usize = 16;
 
 /// Admits passes. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -67,8 +67,8 @@ impl Shares {
     #[must_use]
     pub fn new(metrics: &AgentMetrics) -> Self {
         Self {
-            all: Arc::new(Semaphore::new(ALL)),
-            of_namespaces: Arc::new(OfNamespaces::new(OF_NAMESPACE)),
+            all: Arc::new(Semaphore::new(MAX_CONCURRENT_PASSES)),
+            of_namespaces: Arc::new(OfNamespaces::new(MAX_CONCURRENT_PASSES_PER_NAMESPACE)),
             waiting: metrics.waiting(),
         }
     }
@@ -153,7 +153,7 @@ mod tests {
         let shares = shares();
         let admit = |namespace: &'static str| shares.place(namespace).now_or_never().flatten();
         let mut greedy: Vec<_> = (0..100).filter_map(|_| admit("greedy")).collect();
-        assert_eq!(greedy.len(), OF_NAMESPACE);
+        assert_eq!(greedy.len(), MAX_CONCURRENT_PASSES_PER_NAMESPACE);
         let good = admit("good");
         assert!(good.is_some());
         greedy.pop();
@@ -164,10 +164,10 @@ mod tests {
     fn those_that_wait_for_their_share_stand_in_nobodys_way() {
         let shares = shares();
         let admit = |namespace: &str| shares.place(namespace).now_or_never().flatten();
-        let running: Vec<_> = (0..ALL)
+        let running: Vec<_> = (0..MAX_CONCURRENT_PASSES)
             .filter_map(|n| admit(if n % 2 == 0 { "a" } else { "b" }))
             .collect();
-        assert_eq!(running.len(), ALL);
+        assert_eq!(running.len(), MAX_CONCURRENT_PASSES);
         let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(shares.place("a"))).collect();
         for waiting in &mut waiting {
             assert!(waiting.now_or_never().is_none());
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn no_pass_begins_after_the_end() {
         let shares = shares();
-        let running: Vec<_> = (0..OF_NAMESPACE)
+        let running: Vec<_> = (0..MAX_CONCURRENT_PASSES_PER_NAMESPACE)
             .filter_map(|_| shares.place("a").now_or_never().flatten())
             .collect();
         let mut waiting = Box::pin(shares.place("a"));

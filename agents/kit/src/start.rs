@@ -15,9 +15,9 @@ use crate::{
     scheduler::Scheduler,
 };
 
-/// Within this time an answer begins, or the call counts as failed: nobody reports an answer that is lost. A
-/// watch begins to answer at once, and is watched over by who reads it.
-const ANSWER: Duration = Duration::from_secs(15);
+/// Time within which the API server has to begin its response; after it the call fails, as nothing reports a response that is lost. An API server
+/// begins to answer a watch at once, and the reader of the watch detects later silence.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 const NO_CLIENT: &str = "a client of the API server cannot be made";
 
@@ -69,7 +69,7 @@ pub struct Agent {
 /// When its configuration cannot be read.
 pub async fn kubernetes() -> anyhow::Result<Client> {
     let client = ClientBuilder::try_from(api_server().await?).context(NO_CLIENT)?;
-    Ok(client.with_layer(&TimeoutLayer::new(ANSWER)).build())
+    Ok(client.with_layer(&TimeoutLayer::new(RESPONSE_TIMEOUT)).build())
 }
 
 /// How the API server is reached.
@@ -133,7 +133,7 @@ impl Agent {
     /// When its configuration cannot be read.
     pub async fn kubernetes(&self) -> anyhow::Result<Client> {
         let client = ClientBuilder::try_from(api_server().await?).context(NO_CLIENT)?;
-        let client = client.with_layer(&TimeoutLayer::new(ANSWER));
+        let client = client.with_layer(&TimeoutLayer::new(RESPONSE_TIMEOUT));
         Ok(client.with_layer(&self.metrics).build())
     }
 

@@ -32,9 +32,8 @@ use crate::{
     sip_deployments,
 };
 
-/// The longest time in which the evidence of one cluster is collected. A tenant decides how many pods there are, and few clusters are reconciled
-/// at once.
-const LONGEST: Duration = Duration::from_secs(10);
+/// Timeout for collecting the evidence of one cluster. A tenant decides how many pods there are, and few clusters are reconciled at the same time.
+const COLLECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the evidence comes from.
 #[derive(Clone, Copy)]
@@ -68,9 +67,9 @@ pub(crate) async fn drain(
             .collect(),
         have_sidecars: evidence.have_sidecars,
     };
-    let blocker = timeout(LONGEST, blocker(evidence, observed, goal, &desired)).await;
+    let blocker = timeout(COLLECTION_TIMEOUT, blocker(evidence, observed, goal, &desired)).await;
     let blocker = blocker.unwrap_or_else(|_| {
-        let seconds = LONGEST.as_secs();
+        let seconds = COLLECTION_TIMEOUT.as_secs();
         Some(Blocker::routes(format!(
             "its pods have not all answered within {seconds} s"
         )))
@@ -86,7 +85,7 @@ pub(crate) async fn drain(
 
 /// The hosts that leave wait; that is reported when it takes longer than usual.
 fn blocked(known: Option<Drained>, why: &str, waited: Duration) -> Drain {
-    let slow = waited >= pod_config::SLOW;
+    let slow = waited >= pod_config::SLOW_AFTER;
     Drain {
         drained: known,
         problem: slow.then(|| Problem::new(PROGRESSING, format!("hosts are not released: {why}"))),
@@ -220,7 +219,7 @@ async fn routing_pod(pods: &[Arc<Pod>], own: &Own<'_>, desired: &Desired<'_>) ->
         }
     }
     // Whoever may make pods decides how many have these labels; the first that does not confirm decides.
-    let mut answers = stream::iter(asked).buffered(pod_config::AT_ONCE);
+    let mut answers = stream::iter(asked).buffered(pod_config::MAX_CONCURRENT_QUERIES);
     while let Some(answer) = answers.next().await {
         if let Follows::Not { pod, failed } = answer {
             let failed = failed.map_or_else(String::new, |message| format!(": {message}"));

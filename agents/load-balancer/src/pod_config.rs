@@ -21,20 +21,21 @@ use render::load_balancer::{
 
 use crate::texts;
 
-/// Pods of one cluster that are asked concurrently.
-pub(crate) const AT_ONCE: usize = 16;
-/// When pods that do not run the newest configuration yet are asked again; and when they are slow.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-const ASK_SLOW_AGAIN: Duration = Duration::from_secs(10);
-/// A pod that does not run it after this time is reported: connections to members that left may take a while to end.
-pub(crate) const SLOW: Duration = Duration::from_secs(DRAIN_SECONDS.unsigned_abs() + 15);
+/// Concurrent requests to the pods of one cluster.
+pub(crate) const MAX_CONCURRENT_QUERIES: usize = 16;
+/// Pause after which the agent queries again the pods that do not run the newest configuration yet.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The same once a pod is slow: see [`SLOW_AFTER`].
+const SLOW_POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Time after which a pod that does not run the newest configuration is reported: connections to members that left may take a while to end.
+pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(DRAIN_SECONDS.unsigned_abs() + 15);
 
 /// Pause after which the agent asks again pods that do not run the configuration `elapsed` after it was applied.
 pub(crate) fn pause(elapsed: Duration) -> Duration {
-    if elapsed >= SLOW {
-        ASK_SLOW_AGAIN
+    if elapsed >= SLOW_AFTER {
+        SLOW_POLL_INTERVAL
     } else {
-        ASK_AGAIN
+        POLL_INTERVAL
     }
 }
 
@@ -67,10 +68,10 @@ impl Follows {
                 let message = format!("pod {pod} does not run the newest configuration: {reason}");
                 Some(Problem::new(PODS_FAIL, message))
             }
-            Self::Not { pod, failed: None } => (elapsed >= SLOW).then(|| {
+            Self::Not { pod, failed: None } => (elapsed >= SLOW_AFTER).then(|| {
                 let message = format!(
                     "pod {pod} has not confirmed within {} s that it runs the newest configuration",
-                    SLOW.as_secs()
+                    SLOW_AFTER.as_secs()
                 );
                 Problem::new(PROGRESSING, message)
             }),
@@ -85,7 +86,7 @@ pub(crate) async fn follows(pods: &TenantStore<Pod>, objects: &Objects<Applied>)
         .filter(|pod| is_live(pod))
         .map(|pod| follows_one(pod, objects.config_digest()));
     let asked: Vec<_> = asked.collect();
-    let mut answers = stream::iter(asked).buffered(AT_ONCE);
+    let mut answers = stream::iter(asked).buffered(MAX_CONCURRENT_QUERIES);
     while let Some(answer) = answers.next().await {
         if answer != Follows::All {
             return answer;
@@ -201,9 +202,9 @@ mod tests {
             }
         );
         assert_eq!(follows.problem(Duration::from_secs(1)), None, "it takes a while");
-        assert_eq!(follows.problem(SLOW).unwrap().reason, PROGRESSING);
-        assert!(follows.requeue(SLOW) > follows.requeue(Duration::ZERO));
-        assert_eq!(Follows::All.requeue(SLOW), None);
+        assert_eq!(follows.problem(SLOW_AFTER).unwrap().reason, PROGRESSING);
+        assert!(follows.requeue(SLOW_AFTER) > follows.requeue(Duration::ZERO));
+        assert_eq!(Follows::All.requeue(SLOW_AFTER), None);
     }
 
     #[test]

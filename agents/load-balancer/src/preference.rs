@@ -7,8 +7,8 @@ use api::{NotPreferred, SIPCluster, conditions::load_balancer::NODES_NOT_READY};
 use kit::service::Remark;
 use render::load_balancer::{Member, Sidecar};
 
-/// Members that a message names.
-const NAMED: usize = 5;
+/// Members that a message names at most.
+const MAX_NAMED_MEMBERS: usize = 5;
 
 /// The members that are not preferred, by the uid of their host.
 #[derive(Clone, Debug, Default)]
@@ -51,8 +51,12 @@ impl<'a> Preference<'a> {
         if named.is_empty() {
             return None;
         }
-        let more = named.len().saturating_sub(NAMED);
-        let mut text = named.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
+        let more = named.len().saturating_sub(MAX_NAMED_MEMBERS);
+        let mut text = named
+            .into_iter()
+            .take(MAX_NAMED_MEMBERS)
+            .collect::<Vec<_>>()
+            .join(", ");
         if more > 0 {
             text = format!("{text} and {more} more");
         }

@@ -23,13 +23,14 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep},
 };
 
-/// Pause between two rounds.
-const PAUSE: Duration = Duration::from_secs(10);
-/// Pods that are queried at the same time, of all namespaces and of one.
-const AT_ONCE: usize = 32;
-const OF_NAMESPACE: usize = 4;
-/// How long pods of one namespace are queried in a round. A pod without an answer by then counts as unknown.
-const ROUND: Duration = Duration::from_secs(10);
+/// Time from the beginning of one round to the beginning of the next.
+const ROUND_INTERVAL: Duration = Duration::from_secs(10);
+/// Concurrent requests to pods of all namespaces.
+const MAX_CONCURRENT_QUERIES: usize = 32;
+/// Concurrent requests to pods of one namespace.
+const MAX_CONCURRENT_QUERIES_PER_NAMESPACE: usize = 4;
+/// Timeout of a round for the pods of one namespace. A pod that has not answered by then counts as unknown.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Namespace and name of a load balancer.
 type Key = (String, String);
@@ -54,7 +55,7 @@ impl Unserved {
         pods: TenantStore<Pod>,
         mut triggers: mpsc::Sender<ObjectRef<SIPCluster>>,
     ) -> Result<(), Infallible> {
-        let mut rounds = interval(PAUSE);
+        let mut rounds = interval(ROUND_INTERVAL);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             rounds.tick().await;
@@ -89,7 +90,7 @@ async fn round(all: &[Arc<Pod>]) -> (BTreeSet<Key>, BTreeMap<Key, ObjectRef<SIPC
             asked.entry(key.0.clone()).or_default().push((key, address));
         }
     }
-    let at_once = Semaphore::new(AT_ONCE);
+    let at_once = Semaphore::new(MAX_CONCURRENT_QUERIES);
     let answers = join_all(asked.into_values().map(|pods| ask_pods(pods, &at_once))).await;
     let answers = answers.into_iter().flatten();
     let mut served: BTreeMap<Key, bool> = BTreeMap::new();
@@ -109,8 +110,8 @@ async fn ask_pods(pods: Vec<(Key, Address)>, at_once: &Semaphore) -> Vec<(Key, O
         let _place = at_once.acquire().await.ok();
         (key, ask_pod(address).await)
     });
-    let answers = stream::iter(asked).buffer_unordered(OF_NAMESPACE);
-    answers.take_until(sleep(ROUND)).collect().await
+    let answers = stream::iter(asked).buffer_unordered(MAX_CONCURRENT_QUERIES_PER_NAMESPACE);
+    answers.take_until(sleep(ROUND_TIMEOUT)).collect().await
 }
 
 fn key(pod: &Pod) -> Option<Key> {
@@ -151,7 +152,7 @@ mod tests {
         let good = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let many = pods("silent", &silent, 1_000);
         let one = pods("good", &good, 1);
-        let at_once = Semaphore::new(AT_ONCE);
+        let at_once = Semaphore::new(MAX_CONCURRENT_QUERIES);
         let serve = async {
             let (mut stream, _) = good.accept().await.unwrap();
             stream.read_u8().await.unwrap();

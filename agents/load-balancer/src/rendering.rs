@@ -22,8 +22,8 @@ use crate::{
     texts::{self, Standing},
 };
 
-/// Pause after which a template check is observed again.
-const CHECK_AGAIN: Duration = Duration::from_secs(10);
+/// Pause after which the agent reads the state of a template check again.
+const CHECK_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What rendering a load balancer needs of the API server.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) fn render(
         findings: Findings {
             problems: missing.collect(),
             substitutes: problem.into_iter().collect(),
-            requeue: checking.then_some(CHECK_AGAIN),
+            requeue: checking.then_some(CHECK_POLL_INTERVAL),
             ..Findings::default()
         },
     }

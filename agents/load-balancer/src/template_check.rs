@@ -22,14 +22,14 @@ use render::load_balancer::Check;
 
 use crate::identity::MANAGER;
 
-/// Lines of haproxy's output that are reported.
-const LINES: usize = 5;
-/// Characters of them.
-const LENGTH: usize = 1_000;
+/// Lines of haproxy's output that are reported at most.
+const MAX_REPORTED_LINES: usize = 5;
+/// Characters of these lines that are reported at most.
+const MAX_REPORTED_CHARACTERS: usize = 1_000;
 /// Directory of the checked files in the pod, which is left out of reports.
 const DIRECTORY: &str = "/usr/local/etc/haproxy/";
 /// Exit code of haproxy when it refuses a configuration. Other codes mean that it could not run.
-const REFUSES: i32 = 1;
+const REFUSED_EXIT_CODE: i32 = 1;
 
 /// How far a check is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ fn failed<'a>(pod: &Pod, line: impl Fn(&str, usize) -> Option<&'a str>) -> Outco
         .collect::<Vec<_>>();
     let refused = ended
         .iter()
-        .find(|ended| ended.exit_code == REFUSES)
+        .find(|ended| ended.exit_code == REFUSED_EXIT_CODE)
         .and_then(|ended| ended.message.as_deref())
         .map(|output| alerts(output, line))
         .filter(|alerts| !alerts.is_empty());
@@ -152,12 +152,12 @@ fn alerts<'a>(output: &str, line: impl Fn(&str, usize) -> Option<&'a str>) -> St
     } else {
         alerts
     };
-    let reported: Vec<&str> = reported.into_iter().take(LINES).collect();
+    let reported: Vec<&str> = reported.into_iter().take(MAX_REPORTED_LINES).collect();
     let mut reported = reported.join("; ").replace(DIRECTORY, "");
     if let Some(meant) = place(&reported).and_then(|(file, number)| line(file, number)) {
         reported = format!("{reported}; that line is: {}", meant.trim());
     }
-    match reported.char_indices().nth(LENGTH) {
+    match reported.char_indices().nth(MAX_REPORTED_CHARACTERS) {
         Some((end, _)) => format!("{}…", reported.get(..end).unwrap_or(&reported)),
         None => reported,
     }
@@ -247,9 +247,9 @@ mod tests {
         let none = |_: &str, _: usize| None;
         assert_eq!(alerts("  \nsomething\n", none), "something");
         let many = alerts(&"[ALERT] x\n".repeat(9), none);
-        assert_eq!(many.matches("[ALERT]").count(), LINES);
+        assert_eq!(many.matches("[ALERT]").count(), MAX_REPORTED_LINES);
         let long = alerts(&format!("[ALERT] {}", "é".repeat(5_000)), none);
-        assert_eq!(long.chars().count(), LENGTH + 1);
+        assert_eq!(long.chars().count(), MAX_REPORTED_CHARACTERS + 1);
     }
 
     #[test]

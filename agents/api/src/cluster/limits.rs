@@ -9,21 +9,21 @@ use super::ports::MAX_PORTS_PER_RANGE;
 use crate::fault::Fault;
 use crate::sip_cluster::{LoadBalancerWorkerSpec, SIPClusterSpec, Services};
 
-/// Most items of any list or map of a spec. Of a watched cluster the agents keep one more at most, so that a spec with too many is still refused.
-pub(crate) const LONGEST: usize = 1_000;
-/// Roles of a cluster.
-pub(crate) const ROLES: usize = 32;
-/// Entries of each section of `spec.services`.
-const ENTRIES: usize = 16;
-/// Ports of all entries of `loadBalancerWorker` together.
-const PORTS: i64 = 2_000;
-/// Labels and expressions of a selector.
-const REQUIREMENTS: usize = 64;
-/// Values of an expression.
-const VALUES: usize = 256;
-/// Values of all expressions of all roles: as many as if each role had one expression with the most. A short value takes ten times as much
-/// memory as it has bytes in the object.
-const ALL_VALUES: usize = ROLES * VALUES;
+/// Items of any list or map of a spec, at most. Of a watched cluster the agents keep one more at most, so that a spec with too many is still refused.
+pub(crate) const MAX_ITEMS: usize = 1_000;
+/// Roles of a cluster, at most.
+pub(crate) const MAX_ROLES: usize = 32;
+/// Entries of each section of `spec.services`, at most.
+const MAX_ENTRIES: usize = 16;
+/// Ports of all entries of `loadBalancerWorker` together, at most.
+const MAX_PORTS: i64 = 2_000;
+/// Labels and expressions of a selector, at most.
+const MAX_REQUIREMENTS: usize = 64;
+/// Values of an expression, at most.
+const MAX_VALUES: usize = 256;
+/// Values of all expressions of all roles, at most: as many as if each role had one expression with [`MAX_VALUES`]. A short value takes ten times as
+/// much memory as it has bytes in the object.
+const MAX_TOTAL_VALUES: usize = MAX_ROLES * MAX_VALUES;
 
 /// A fault for everything of which the spec has more than allowed.
 pub(super) fn check(spec: &SIPClusterSpec) -> Vec<Fault> {
@@ -34,8 +34,8 @@ pub(super) fn check(spec: &SIPClusterSpec) -> Vec<Fault> {
         left_out: _,
     } = spec;
     let mut faults = Vec::new();
-    at_most("spec.nodes", nodes.len(), ROLES, "roles", &mut faults);
-    for (name, role) in nodes.iter().take(ROLES) {
+    at_most("spec.nodes", nodes.len(), MAX_ROLES, "roles", &mut faults);
+    for (name, role) in nodes.iter().take(MAX_ROLES) {
         if let Some(selector) = &role.label_selector {
             check_selector(
                 selector,
@@ -48,15 +48,21 @@ pub(super) fn check(spec: &SIPClusterSpec) -> Vec<Fault> {
     let expressions = selectors.flat_map(|selector| selector.match_expressions.iter().flatten());
     let values = expressions.map(|expression| expression.values.as_ref().map_or(0, Vec::len));
     let values = values.fold(0, usize::saturating_add);
-    if values > ALL_VALUES {
-        let rule = format!("must be at most {ALL_VALUES} in the selectors of all roles together");
+    if values > MAX_TOTAL_VALUES {
+        let rule = format!("must be at most {MAX_TOTAL_VALUES} in the selectors of all roles together");
         faults.push(Fault::new("spec.nodes", format_args!("{values} values"), rule));
     }
     if let Some(services) = services {
         check_services(services, &mut faults);
     }
     let replicas = cluster_api.as_ref().map_or(0, |spec| spec.replicas.len());
-    at_most("spec.clusterAPI.replicas", replicas, ROLES, "roles", &mut faults);
+    at_most(
+        "spec.clusterAPI.replicas",
+        replicas,
+        MAX_ROLES,
+        "roles",
+        &mut faults,
+    );
     faults
 }
 
@@ -68,11 +74,17 @@ fn check_selector(selector: &LabelSelector, path: &str, faults: &mut Vec<Fault>)
     let expressions = match_expressions.as_deref().unwrap_or_default();
     let labels = match_labels.as_ref().map_or(0, std::collections::BTreeMap::len);
     let requirements = labels.saturating_add(expressions.len());
-    at_most(path, requirements, REQUIREMENTS, "labels and expressions", faults);
-    for (index, expression) in expressions.iter().take(REQUIREMENTS).enumerate() {
+    at_most(
+        path,
+        requirements,
+        MAX_REQUIREMENTS,
+        "labels and expressions",
+        faults,
+    );
+    for (index, expression) in expressions.iter().take(MAX_REQUIREMENTS).enumerate() {
         let values = expression.values.as_ref().map_or(0, Vec::len);
         let path = format!("{path}.matchExpressions[{index}].values");
-        at_most(&path, values, VALUES, "values", faults);
+        at_most(&path, values, MAX_VALUES, "values", faults);
     }
 }
 
@@ -98,7 +110,7 @@ fn check_services(services: &Services, faults: &mut Vec<Fault>) {
         at_most(
             &format!("spec.services.{section}"),
             entries,
-            ENTRIES,
+            MAX_ENTRIES,
             "entries",
             faults,
         );
@@ -108,8 +120,8 @@ fn check_services(services: &Services, faults: &mut Vec<Fault>) {
     let ports = workers
         .map(ports)
         .fold(0, |sum: i64, ports| sum.saturating_add(ports));
-    if ports > PORTS {
-        let rule = format!("must be at most {PORTS} ports in all entries together");
+    if ports > MAX_PORTS {
+        let rule = format!("must be at most {MAX_PORTS} ports in all entries together");
         faults.push(Fault::new("spec.services.loadBalancerWorker", ports, rule));
     }
 }
@@ -131,7 +143,7 @@ fn ports(entry: &LoadBalancerWorkerSpec) -> i64 {
 
 fn at_most(path: &str, count: usize, limit: usize, what: &str, faults: &mut Vec<Fault>) {
     debug_assert!(
-        limit <= LONGEST,
+        limit <= MAX_ITEMS,
         "the excess over {limit} {what} would not be kept"
     );
     if count > limit {

@@ -19,7 +19,7 @@ pub use auth::{
     HttpsUrl, KUBELOGIN_REDIRECTS, Ldap, LdapAddress, OidcClient, Provider, Search, SecretKey, Source,
     UpstreamOidc, UserSearch,
 };
-pub(crate) use limits::{LONGEST, ROLES};
+pub(crate) use limits::{MAX_ITEMS, MAX_ROLES};
 pub use names::MadePorts;
 pub use ports::{MAX_PORTS_PER_RANGE, PortRange, PortSet};
 pub use role::Role;

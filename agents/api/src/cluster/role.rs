@@ -8,8 +8,8 @@ use super::selector;
 use crate::fault::Fault;
 use crate::sip_cluster::{NodeCount, NodeSet};
 
-/// How long a host may be in error where a role opts in without saying how long.
-const ERROR_GRACE: Duration = Duration::from_mins(10);
+/// Time that a host may be in error where a role opts in without a duration.
+const DEFAULT_ERROR_GRACE: Duration = Duration::from_mins(10);
 
 /// A checked role.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -151,7 +151,7 @@ fn number(value: i64, path: &str, faults: &mut Vec<Fault>) -> Option<u32> {
 fn duration(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<Duration> {
     let text = text?;
     if text.is_empty() {
-        return Some(ERROR_GRACE);
+        return Some(DEFAULT_ERROR_GRACE);
     }
     let parsed = text
         .parse::<jiff::SignedDuration>()

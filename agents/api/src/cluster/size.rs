@@ -11,36 +11,37 @@ use crate::fault::Fault;
 use crate::sip_cluster::{SIPCluster, Services};
 use crate::status::TenantNodes;
 
-/// The most bytes besides the members; the members have the other 508 KiB then.
-const MOST: usize = 1 << 20;
+/// Bytes of the object without its members, at most; the members have the other 508 KiB then.
+const MAX_BYTES: usize = 1 << 20;
 /// Bytes that the scheduler reserves for every cluster that declares no size.
-const RESERVED: usize = 256 << 10;
-/// Sizes beyond what is reserved are declared in steps of this, so that a small edit declares nothing new.
-const STEP: usize = 64 << 10;
-/// Everything that does not depend on the spec: conditions with long messages, names, and managed fields of several managers.
-const FIXED: usize = 128 << 10;
+const RESERVED_BYTES: usize = 256 << 10;
+/// Sizes beyond [`RESERVED_BYTES`] are declared in steps of so many bytes, so that a small edit declares nothing new.
+const STEP_BYTES: usize = 64 << 10;
+/// Bytes that do not depend on the spec: conditions with long messages, names, and managed fields of several managers.
+const FIXED_BYTES: usize = 128 << 10;
 
-/// The fields of an endpoint without name and address, in the status and among the managed fields.
-const ENDPOINT: usize = 200;
-/// The same of an entry of `status.applied`.
-const APPLIED: usize = 240;
+/// Bytes of the fields of an endpoint without name and address, in the status and among the managed fields.
+const ENDPOINT_BYTES: usize = 200;
+/// The same for an entry of `status.applied`.
+const APPLIED_BYTES: usize = 240;
 /// Bytes by which the name of an endpoint may be longer than the name in the spec: an index, and a port after a colon.
-const SUFFIX: usize = 12;
-/// An address that a load balancer of the site gives may be a host name.
-const HOST_NAME: usize = 253;
-/// Public host keys of a jump host with their fingerprints.
-const HOST_KEYS: usize = 4 << 10;
-/// The most bytes that issuer, client and CA certificates of an identity provider may take in the status: see [`stored`].
-pub const PROVIDER: usize = 16 << 10;
+const MAX_SUFFIX_BYTES: usize = 12;
+/// Bytes of an address that a load balancer of the site gives, at most: it may be a host name.
+const MAX_HOST_NAME_BYTES: usize = 253;
+/// Bytes of the public host keys of a jump host with their fingerprints.
+const HOST_KEYS_BYTES: usize = 4 << 10;
+/// Bytes that issuer, client and CA certificates of an identity provider may take in the status, at most: see [`stored`].
+pub const MAX_PROVIDER_BYTES: usize = 16 << 10;
 
-/// The same of an entry of `status.tenantNodes.notPreferred`.
-const NOT_PREFERRED: usize = 240;
-/// Most bytes of the texts in such an entry: namespace, name and uid of the host, name of the Node, and a reason. Its managed fields repeat the
+/// The same for an entry of `status.tenantNodes.notPreferred`.
+const NOT_PREFERRED_BYTES: usize = 240;
+/// Bytes of the texts in such an entry, at most: namespace, name and uid of the host, name of the Node, and a reason. Its managed fields repeat the
 /// first two.
-const NAMES: usize = 2 * (63 + 253) + 64 + 253 + 64;
-/// The most bytes of `status.tenantNodes`, with every character of the problem escaped.
-const TENANT_NODES: usize =
-    TenantNodes::MOST_NOT_PREFERRED * (NOT_PREFERRED + NAMES) + 6 * TenantNodes::LONGEST_PROBLEM;
+const MAX_NOT_PREFERRED_TEXT_BYTES: usize = 2 * (63 + 253) + 64 + 253 + 64;
+/// Bytes of `status.tenantNodes`, at most, with every character of the problem escaped.
+const MAX_TENANT_NODES_BYTES: usize = TenantNodes::MAX_NOT_PREFERRED
+    * (NOT_PREFERRED_BYTES + MAX_NOT_PREFERRED_TEXT_BYTES)
+    + 6 * TenantNodes::MAX_PROBLEM_BYTES;
 
 /// One part of an object.
 struct Part {
@@ -56,12 +57,12 @@ pub(super) fn check(object: &SIPCluster, parsed: &Parsed) -> Result<u32, Fault> 
     let parts = parts(object, parsed);
     let sum = parts
         .iter()
-        .fold(FIXED, |sum, part| sum.saturating_add(part.bytes));
-    if sum <= RESERVED {
+        .fold(FIXED_BYTES, |sum, part| sum.saturating_add(part.bytes));
+    if sum <= RESERVED_BYTES {
         return Ok(0);
     }
-    if sum <= MOST {
-        return Ok(u32::try_from(sum.next_multiple_of(STEP)).unwrap_or(u32::MAX));
+    if sum <= MAX_BYTES {
+        return Ok(u32::try_from(sum.next_multiple_of(STEP_BYTES)).unwrap_or(u32::MAX));
     }
     let largest = parts.into_iter().max_by_key(|part| part.bytes);
     let Part { path, bytes } = largest.unwrap_or(Part {
@@ -69,7 +70,7 @@ pub(super) fn check(object: &SIPCluster, parsed: &Parsed) -> Result<u32, Fault> 
         bytes: sum,
     });
     let rule = format!(
-        "the whole object, with its endpoints and without its members, takes {sum} bytes and must take at most {MOST}"
+        "the whole object, with its endpoints and without its members, takes {sum} bytes and must take at most {MAX_BYTES}"
     );
     Err(Fault::new(&path, format_args!("{bytes} bytes"), rule))
 }
@@ -105,7 +106,7 @@ fn parts(object: &SIPCluster, parsed: &Parsed) -> Vec<Part> {
             .iter()
             .any(|entry| entry.kubeconfig_secret().is_some());
     if is_named {
-        parts.push(part("status.tenantNodes", TENANT_NODES));
+        parts.push(part("status.tenantNodes", MAX_TENANT_NODES_BYTES));
     }
     let entries = load_balancer_control_plane.iter().flatten();
     for (index, (entry, parsed)) in entries.zip(&parsed.load_balancers_control_plane).enumerate() {
@@ -131,13 +132,13 @@ fn parts(object: &SIPCluster, parsed: &Parsed) -> Vec<Part> {
         let keys = stored(&entry.ssh_authorized_keys);
         parts.push(part(&format!("{path}.sshAuthorizedKeys"), keys));
         let rest = stored(entry).saturating_sub(keys);
-        let status = in_status(parsed.service(), 1).saturating_add(HOST_KEYS);
+        let status = in_status(parsed.service(), 1).saturating_add(HOST_KEYS_BYTES);
         parts.push(part(&path, rest.saturating_add(status)));
     }
     let entries = auth.iter().flatten();
     for (index, (entry, parsed)) in entries.zip(&parsed.auth).enumerate() {
         let path = format!("spec.services.auth[{index}]");
-        let status = in_status(parsed.service(), 1).saturating_add(PROVIDER);
+        let status = in_status(parsed.service(), 1).saturating_add(MAX_PROVIDER_BYTES);
         parts.push(part(&path, stored(entry).saturating_add(status)));
     }
     parts
@@ -145,17 +146,21 @@ fn parts(object: &SIPCluster, parsed: &Parsed) -> Vec<Part> {
 
 /// What an entry with so many endpoints causes in the status.
 fn in_status(service: &Service, endpoints: usize) -> usize {
-    let name = service.object_name().as_str().len().saturating_add(SUFFIX);
+    let name = service
+        .object_name()
+        .as_str()
+        .len()
+        .saturating_add(MAX_SUFFIX_BYTES);
     let address = match (service.cluster_ip(), service.changes().exposure()) {
         (Some(address), _) => address.to_string().len(),
         (None, Exposure::NodePort) => 0,
-        (None, Exposure::LoadBalancer { .. }) => HOST_NAME,
+        (None, Exposure::LoadBalancer { .. }) => MAX_HOST_NAME_BYTES,
     };
     let names = name.saturating_mul(2);
-    let endpoint = ENDPOINT.saturating_add(names).saturating_add(address);
+    let endpoint = ENDPOINT_BYTES.saturating_add(names).saturating_add(address);
     endpoint
         .saturating_mul(endpoints)
-        .saturating_add(APPLIED)
+        .saturating_add(APPLIED_BYTES)
         .saturating_add(names)
 }
 
@@ -194,7 +199,7 @@ impl Write for Count {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{FIXED, MOST, RESERVED, TENANT_NODES, stored};
+    use super::{FIXED_BYTES, MAX_BYTES, MAX_TENANT_NODES_BYTES, RESERVED_BYTES, stored};
     use crate::fixtures::{faults, parse, sample, sample_with};
     use crate::status::{NotPreferred, TenantNodes};
 
@@ -213,11 +218,11 @@ mod tests {
         let note = |object: &mut Value, length: usize| {
             object["metadata"]["annotations"]["a"] = "x".repeat(length).into();
         };
-        note(&mut object, 2 * MOST);
+        note(&mut object, 2 * MAX_BYTES);
         let found = faults(object.clone()).concat();
         let (_, after) = found.split_once("takes ").unwrap();
         let whole: usize = after.split(' ').next().unwrap().parse().unwrap();
-        note(&mut object, 2 * MOST + bytes - whole);
+        note(&mut object, 2 * MAX_BYTES + bytes - whole);
         object
     }
 
@@ -229,16 +234,16 @@ mod tests {
     #[test]
     fn what_fits_into_the_reserve_is_not_declared() {
         assert_eq!(declared(sample()), Ok(0));
-        assert_eq!(declared(of_size(RESERVED)), Ok(0));
-        assert_eq!(declared(of_size(RESERVED + 1)), Ok(320 << 10));
+        assert_eq!(declared(of_size(RESERVED_BYTES)), Ok(0));
+        assert_eq!(declared(of_size(RESERVED_BYTES + 1)), Ok(320 << 10));
         assert_eq!(declared(of_size(320 << 10)), Ok(320 << 10));
         assert_eq!(declared(of_size((320 << 10) + 1)), Ok(384 << 10));
     }
 
     #[test]
     fn a_spec_that_leaves_no_room_is_refused_by_its_largest_field() {
-        assert_eq!(declared(of_size(MOST)), Ok(1 << 20));
-        let refused = declared(of_size(MOST + 1)).unwrap_err();
+        assert_eq!(declared(of_size(MAX_BYTES)), Ok(1 << 20));
+        let refused = declared(of_size(MAX_BYTES + 1)).unwrap_err();
         for part in [
             "metadata.annotations is ",
             "takes 1048577 bytes and must take at most 1048576",
@@ -304,15 +309,18 @@ mod tests {
             json!({".": {}, "f:name": {}, "f:namespace": {}, "f:node": {}, "f:reason": {}, "f:uid": {}});
         let managed = stored(&json!({ key: fields }));
         let nodes = TenantNodes {
-            problem: Some("<".repeat(TenantNodes::LONGEST_PROBLEM)),
-            not_preferred: vec![entry; TenantNodes::MOST_NOT_PREFERRED],
+            problem: Some("<".repeat(TenantNodes::MAX_PROBLEM_BYTES)),
+            not_preferred: vec![entry; TenantNodes::MAX_NOT_PREFERRED],
         };
         let bytes = stored(&nodes) + managed * nodes.not_preferred.len();
         assert!(
-            bytes <= TENANT_NODES,
-            "{bytes} bytes are more than {TENANT_NODES}"
+            bytes <= MAX_TENANT_NODES_BYTES,
+            "{bytes} bytes are more than {MAX_TENANT_NODES_BYTES}"
         );
-        assert!(bytes * 10 > TENANT_NODES * 9, "{bytes} bytes are far less");
+        assert!(
+            bytes * 10 > MAX_TENANT_NODES_BYTES * 9,
+            "{bytes} bytes are far less"
+        );
     }
 
     #[test]
@@ -320,6 +328,6 @@ mod tests {
         assert_eq!(stored(&"<a>"), 15);
         assert_eq!(stored(&"\"\n\u{2028}"), 12);
         assert_eq!(stored(&("&\u{2029}", "é\u{2027}")), 2 + 1 + 14 + 7);
-        const { assert!(FIXED < RESERVED) };
+        const { assert!(FIXED_BYTES < RESERVED_BYTES) };
     }
 }

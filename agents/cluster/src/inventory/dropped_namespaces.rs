@@ -17,8 +17,8 @@ use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
 
 use super::presence::{Loss, Presence};
 
-/// Hosts that an error names.
-const NAMED: usize = 5;
+/// Hosts that an error names at most.
+const MAX_NAMED_HOSTS: usize = 5;
 
 /// A namespace that must stay in the configuration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -250,15 +250,18 @@ fn reference(cluster: &ClusterId) -> ObjectReference {
 }
 
 fn in_words(kept: &[(&Held, Presence)]) -> String {
-    let named = kept.iter().take(NAMED).map(|(Held { host, by }, presence)| {
-        let since = match presence {
-            Presence::Recreated => " (recreated since)",
-            Presence::Gone | Presence::Present | Presence::Unknown(_) => "",
-        };
-        format!("{host} by {}{since}", by.key())
-    });
+    let named = kept
+        .iter()
+        .take(MAX_NAMED_HOSTS)
+        .map(|(Held { host, by }, presence)| {
+            let since = match presence {
+                Presence::Recreated => " (recreated since)",
+                Presence::Gone | Presence::Present | Presence::Unknown(_) => "",
+            };
+            format!("{host} by {}{since}", by.key())
+        });
     let named = named.collect::<Vec<_>>().join(", ");
-    match kept.len().saturating_sub(NAMED) {
+    match kept.len().saturating_sub(MAX_NAMED_HOSTS) {
         0 => named,
         more => format!("{named}, and {more} more"),
     }

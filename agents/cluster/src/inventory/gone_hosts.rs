@@ -8,8 +8,8 @@ use api::ConsumerReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kit::placement::{HostId, ObjectKey};
 
-/// Most hosts that are recorded. The scheduler replaces a member whose host is gone within seconds, unless no host is free.
-const REMEMBERED: usize = 1_024;
+/// Hosts that are recorded at most. The scheduler replaces a member whose host is gone within seconds, unless no host is free.
+const MAX_GONE_HOSTS: usize = 1_024;
 
 /// Why a host is gone, as far as its owners tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl GoneHosts {
         self.forget(&key);
         self.order.push_back(key.clone());
         self.hosts.insert(key, host);
-        if self.order.len() > REMEMBERED
+        if self.order.len() > MAX_GONE_HOSTS
             && let Some(oldest) = self.order.pop_front()
         {
             self.hosts.remove(&oldest);
@@ -126,10 +126,13 @@ mod tests {
     #[test]
     fn the_oldest_is_forgotten_beyond_the_limit() {
         let mut gone = GoneHosts::default();
-        for number in 0..=REMEMBERED {
+        for number in 0..=MAX_GONE_HOSTS {
             gone.add(used(&format!("h{number}"), "a"));
         }
-        assert_eq!((gone.hosts.len(), gone.order.len()), (REMEMBERED, REMEMBERED));
+        assert_eq!(
+            (gone.hosts.len(), gone.order.len()),
+            (MAX_GONE_HOSTS, MAX_GONE_HOSTS)
+        );
         assert_eq!(gone.get(&used("h0", "a").id), None);
         assert!(gone.get(&used("h1", "a").id).is_some());
     }

@@ -21,8 +21,8 @@ use kit::placement::{HostId, ObjectKey};
 
 use super::first_list::FirstList;
 
-/// Time after which a fault is published. One that is gone by then is not: the watch of hosts often shows a host before its Secret is listed.
-const SETTLED: Duration = Duration::from_secs(2);
+/// Time after which a fault is published. One that has ended by then is not: the watch of hosts often delivers a host before its Secret is listed.
+const PUBLISH_DELAY: Duration = Duration::from_secs(2);
 
 /// The faults that are not published yet, by host. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -112,13 +112,13 @@ impl HostFaults {
     /// When the next faults are to be published.
     fn next(&self) -> Option<Instant> {
         let since = self.lock().values().map(|faults| faults.since).min();
-        since.map(|since| since + SETTLED)
+        since.map(|since| since + PUBLISH_DELAY)
     }
 
-    /// Removes and returns the faults that have lasted for [`SETTLED`].
+    /// Removes and returns the faults that have lasted for [`PUBLISH_DELAY`].
     fn take(&self, now: Instant) -> Vec<Faults> {
         let mut waiting = self.lock();
-        let settled = waiting.extract_if(.., |_, faults| now >= faults.since + SETTLED);
+        let settled = waiting.extract_if(.., |_, faults| now >= faults.since + PUBLISH_DELAY);
         settled.map(|(_, faults)| faults).collect()
     }
 
@@ -186,7 +186,7 @@ mod tests {
 
     /// What is published when it has settled.
     async fn published(faults: &HostFaults) -> Vec<String> {
-        tokio::time::advance(SETTLED).await;
+        tokio::time::advance(PUBLISH_DELAY).await;
         let taken = faults.take(Instant::now());
         taken.iter().map(Faults::note).collect()
     }
@@ -212,14 +212,14 @@ mod tests {
     async fn each_host_has_its_time_to_settle() {
         let faults = HostFaults::default();
         observed(&faults, &[], &["bad"]);
-        tokio::time::advance(SETTLED / 2).await;
+        tokio::time::advance(PUBLISH_DELAY / 2).await;
         let other = HostId::new(key("h2"), "uid-h2");
         faults.observed(&other, &[], &["missing".to_owned()]);
-        assert_eq!(faults.next(), Some(Instant::now() + SETTLED / 2));
-        tokio::time::advance(SETTLED / 2).await;
+        assert_eq!(faults.next(), Some(Instant::now() + PUBLISH_DELAY / 2));
+        tokio::time::advance(PUBLISH_DELAY / 2).await;
         let taken = faults.take(Instant::now());
         assert_eq!(taken.iter().map(Faults::note).collect::<Vec<_>>(), ["bad"]);
-        assert_eq!(faults.next(), Some(Instant::now() + SETTLED / 2));
+        assert_eq!(faults.next(), Some(Instant::now() + PUBLISH_DELAY / 2));
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,8 +8,8 @@ use api::{
 use kit::placement::ObjectKey;
 use proto::inventory::v1 as wire;
 
-/// Longest error message that is reported, in bytes.
-const MESSAGE: usize = 1024;
+/// Bytes of an error message that are reported at most.
+const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// Faults of a host, for people and the scheduler: what cannot be read, what its BMC reports, and a consumer that its labels do not allow.
 pub(super) fn faults(host: &Host, cluster_annotation: Option<&str>) -> Vec<String> {
@@ -23,7 +23,7 @@ pub(super) fn faults(host: &Host, cluster_annotation: Option<&str>) -> Vec<Strin
 /// States that a BMC reports a fault, for people. metal3 chooses the message, so its length is limited.
 fn bmc_fault(message: &str) -> String {
     let message = message
-        .get(..message.floor_char_boundary(MESSAGE))
+        .get(..message.floor_char_boundary(MAX_MESSAGE_BYTES))
         .unwrap_or_default();
     format!("its BMC reports a fault, condition Healthy is False: {message}")
 }
@@ -108,7 +108,7 @@ fn foreign_use(host: &Host, cluster_api: Option<&str>) -> Option<String> {
 /// What is reported of a host, without its addresses.
 pub(super) fn report(host: &Host) -> wire::Host {
     let mut message = host.error_message().to_owned();
-    message.truncate(message.floor_char_boundary(MESSAGE));
+    message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
     wire::Host {
         r#ref: Some(wire::HostRef {
             namespace: host.namespace().to_owned(),

@@ -25,7 +25,7 @@ use super::{
 
 /// Bytes after which a message ends. The scheduler takes 4 MiB: there is room for the one host or `SIPCluster` that comes over it, of
 /// which an API server stores 1.5 MiB, and as much of a host's addresses.
-const BYTES: usize = 1 << 20;
+const MESSAGE_BYTES: usize = 1 << 20;
 
 /// The site's inventory. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -326,7 +326,7 @@ impl Inventory {
                 bytes += cluster.encoded_len();
                 changes.deleted_clusters.push(cluster);
             }
-            if bytes >= BYTES {
+            if bytes >= MESSAGE_BYTES {
                 break;
             }
             if let Some(key) = state.changed_hosts.pop_first()
@@ -335,7 +335,7 @@ impl Inventory {
                 bytes += host.encoded_len();
                 changes.hosts.push(host);
             }
-            if bytes >= BYTES {
+            if bytes >= MESSAGE_BYTES {
                 break;
             }
             if let Some(key) = state.changed_clusters.pop_first()

@@ -18,10 +18,10 @@ use tonic::Status;
 use super::{changes::Changes, first_list::FirstList, store::Inventory};
 use crate::answered::Answered;
 
-/// Hosts or clusters in one message.
-const CHUNK: usize = 500;
-/// Messages that may wait to be sent: when the scheduler is slow, reporting waits for it.
-const QUEUE: usize = 4;
+/// Hosts or clusters in one message, at most.
+const MAX_MESSAGE_ITEMS: usize = 500;
+/// Messages that wait to be sent, at most: when the scheduler is slow, reporting waits for it.
+const MAX_QUEUED_MESSAGES: usize = 4;
 
 /// Reports the inventory, as the process that has won this election, once every watch in `listed` is complete. `gate` is ready while the
 /// scheduler has the whole inventory; each time that becomes true, `complete` is called, since clusters can be placed from then on.
@@ -84,7 +84,7 @@ impl Session<'_> {
         gate: &Gate,
         complete: &(impl Fn() + Send + Sync),
     ) -> Status {
-        let (sender, receiver) = mpsc::channel(QUEUE);
+        let (sender, receiver) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let hello = Hello {
             site: scheduler.site().to_owned(),
             lease_uid: self.election.lease_uid.clone(),
@@ -140,7 +140,7 @@ impl Session<'_> {
         loop {
             changed.mark_unchanged();
             loop {
-                let changes = self.inventory.take(CHUNK);
+                let changes = self.inventory.take(MAX_MESSAGE_ITEMS);
                 if changes.is_empty() {
                     break;
                 }

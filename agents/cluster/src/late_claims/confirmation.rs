@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{inventory::is_absent, triggers::Triggers};
 
-/// Hosts of one cluster that are read at once.
-const CONCURRENT: usize = 16;
+/// Concurrent reads of hosts of one cluster.
+const MAX_CONCURRENT_READS: usize = 16;
 
 /// Decides when releases are confirmed. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl LateClaims {
             .map(|(release, verdict)| passes(release, verdict, client, &is_own).boxed())
             .collect();
         let read: Vec<_> = futures::stream::iter(reading)
-            .buffered(CONCURRENT)
+            .buffered(MAX_CONCURRENT_READS)
             .collect()
             .await;
         let (mut confirmed, mut failed) = (Vec::new(), None);

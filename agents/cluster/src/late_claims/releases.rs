@@ -9,9 +9,9 @@ use kit::placement::{ObjectKey, Release};
 
 use super::evidence::{Evidence, Released};
 
-/// For how long a policy must have been seen before it counts: every API server of the site has loaded it by then. One loads what
-/// it watches about once a second.
-pub(super) const LOADED: Duration = Duration::from_secs(10);
+/// Time for which a policy must have been observed before it counts: every API server of the site has loaded it by then. An API server loads policies
+/// about once a second.
+pub(super) const POLICY_LOAD_TIME: Duration = Duration::from_secs(10);
 
 /// What the agent does with a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,8 @@ impl Releases {
     }
 
     fn refuses_claims(&self, at: Instant) -> bool {
-        self.in_force_since.is_some_and(|since| since + LOADED <= at)
+        self.in_force_since
+            .is_some_and(|since| since + POLICY_LOAD_TIME <= at)
     }
 
     /// Judges all releases of a cluster, and forgets those that are not among `released` any more: their hosts have a consumer, have their labels
@@ -139,7 +140,7 @@ impl Releases {
         let over = since + self.in_flight;
         Some(
             self.in_force_since
-                .map_or(over, |loaded| over.min(loaded + LOADED)),
+                .map_or(over, |loaded| over.min(loaded + POLICY_LOAD_TIME)),
         )
     }
 
@@ -147,7 +148,7 @@ impl Releases {
     pub(super) fn next(&self) -> Option<Instant> {
         let states = self.clusters.values().flat_map(BTreeMap::values);
         let counts = self.in_force_since.filter(|_| !self.announced);
-        let counts = counts.map(|since| since + LOADED);
+        let counts = counts.map(|since| since + POLICY_LOAD_TIME);
         states
             .filter_map(|state| self.time_of(*state))
             .chain(counts)

@@ -17,7 +17,7 @@ use super::{
     event::Event,
     finalizer,
     host_writes::{ConditionalPatch, HostAction, Verb},
-    machine::{self, DELETE},
+    machine::{self, DELETE_ANNOTATION},
     metrics::HostWrite,
     named_objects::refusal,
     outcomes::Outcomes,
@@ -32,14 +32,14 @@ use crate::{
     late_claims::{Evidence, Released},
 };
 
-/// Host writes under way at once, for one cluster.
-const CONCURRENT: usize = 16;
+/// Concurrent writes of hosts of one cluster.
+const MAX_CONCURRENT_WRITES: usize = 16;
 /// Pause after which a host or Machine that changed under a write is reconciled again, should the watch not have delivered it by then.
-const CHANGED: Duration = Duration::from_secs(2);
+const CHANGED_REQUEUE_DELAY: Duration = Duration::from_secs(2);
 /// Pause after which a Machine that was marked is read again, for the replicas that wait for that: nothing watches Machines.
-const MARKED: Duration = Duration::from_secs(1);
-/// Pause after which what the API server refused is tried again.
-const REFUSED: Duration = Duration::from_secs(30);
+const MARKED_REQUEUE_DELAY: Duration = Duration::from_secs(1);
+/// Pause after which a write that the API server refused is retried.
+const REFUSED_REQUEUE_DELAY: Duration = Duration::from_secs(30);
 
 /// Carries out a plan for a cluster; `object`: its `SIPCluster`, if there is one.
 pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Context) -> Outcomes {
@@ -103,12 +103,12 @@ async fn act_on_replicas((spec, scale): (&Spec, &Scale), context: &Context, outc
         }
         // Its controllers write it often: it is read again.
         Err(error) if matches!(apply::code(&error), Some(404 | 409)) => {
-            outcomes.requeue_in(CHANGED);
+            outcomes.requeue_in(CHANGED_REQUEUE_DELAY);
             let why = scale.not_set("the object has changed meanwhile");
             outcomes.unscaled.push((Reason::Waiting, why));
         }
         Err(error) => {
-            outcomes.requeue_in(REFUSED);
+            outcomes.requeue_in(REFUSED_REQUEUE_DELAY);
             let why = scale.not_set(&apply::reason(&error));
             let event = Event::new(EventReason::ReplicasNotSet, &why);
             outcomes.events.push(event);
@@ -128,21 +128,21 @@ async fn act_on_machine(
     let mut failed = |what: &str, error: &kube::Error| {
         // Cluster API writes its Machines often: that one has changed meanwhile is no failure.
         if apply::code(error) == Some(409) {
-            outcomes.requeue_in(CHANGED);
+            outcomes.requeue_in(CHANGED_REQUEUE_DELAY);
             return;
         }
-        let note = format!("annotation {DELETE} {what}: {}", refusal(error));
+        let note = format!("annotation {DELETE_ANNOTATION} {what}: {}", refusal(error));
         outcomes
             .events
             .push(Event::new(EventReason::MachineNotAnnotated, note));
-        outcomes.requeue_in(REFUSED);
+        outcomes.requeue_in(REFUSED_REQUEUE_DELAY);
     };
     match action {
         MachineAction::Prioritize(machine) => {
             if let Err(error) = machine::prioritize(&context.client, cluster, machine).await {
                 failed(&format!("cannot be set on Machine {machine}"), &error);
             } else if follows && !machine.is_marked() {
-                outcomes.requeue_in(MARKED);
+                outcomes.requeue_in(MARKED_REQUEUE_DELAY);
             }
         }
         MachineAction::Restore { host, machine } => {
@@ -176,7 +176,10 @@ async fn act_on_hosts(
         .iter()
         .map(|action| act_on_host(action, context).boxed())
         .collect();
-    let results: Vec<Outcome> = futures::stream::iter(acting).buffered(CONCURRENT).collect().await;
+    let results: Vec<Outcome> = futures::stream::iter(acting)
+        .buffered(MAX_CONCURRENT_WRITES)
+        .collect()
+        .await;
     let mut released = Vec::new();
     for (action, outcome) in actions.iter().zip(results) {
         if action.verb().writes() {
@@ -196,9 +199,9 @@ async fn act_on_hosts(
                     evidence: evidence(action.verb(), before),
                 }));
             }
-            Outcome::Changed => outcomes.requeue_in(CHANGED),
+            Outcome::Changed => outcomes.requeue_in(CHANGED_REQUEUE_DELAY),
             Outcome::Refused(why) => {
-                outcomes.requeue_in(REFUSED);
+                outcomes.requeue_in(REFUSED_REQUEUE_DELAY);
                 outcomes.refused.push((action.host().key().clone(), why));
             }
         }

@@ -22,7 +22,7 @@ use super::{
 };
 
 /// Pause after which the agent lists again the pods that may route to hosts, where no agent reports them.
-const LIST_AGAIN: Duration = Duration::from_secs(5);
+const POD_LIST_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Plans a pass over a cluster that releases its hosts.
 pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, evidence: &Evidence) -> Plan {
@@ -58,7 +58,7 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
                 )
             }),
         })),
-        requeue: matches!(evidence, Evidence::Listed(Some(_))).then_some(LIST_AGAIN),
+        requeue: matches!(evidence, Evidence::Listed(Some(_))).then_some(POD_LIST_INTERVAL),
         ..Plan::nothing(placement.cluster().clone())
     }
 }
@@ -135,7 +135,7 @@ pub(super) fn released(observation: &Observation<'_>) -> Plan {
             tally: None,
             tenant_nodes: None,
         })),
-        requeue: Some(services::ANSWER_WITHIN + Duration::from_secs(1)),
+        requeue: Some(services::AGENT_TIMEOUT + Duration::from_secs(1)),
         ..nothing
     }
 }
@@ -154,7 +154,7 @@ fn remaining_sections(observation: &Observation<'_>) -> Vec<Section> {
     };
     let since = status::released_since(object);
     let waited = since.map_or(Duration::ZERO, |since| services::waited(since, *now));
-    if waited > services::ANSWER_WITHIN {
+    if waited > services::AGENT_TIMEOUT {
         return Vec::new();
     }
     let (gating, _) = services::sections(&cluster, not_installed);

@@ -25,7 +25,7 @@ use super::{
 };
 
 /// Pause after which a Machine that could not be read is read again.
-const UNREADABLE: Duration = Duration::from_secs(30);
+const UNREADABLE_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Plans a pass over a cluster that the scheduler has answered.
 pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &Holding) -> Plan {
@@ -93,7 +93,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
             .collect(),
         requeue: findings::answers_due(object, placement, &gating, *now)
             .into_iter()
-            .chain((!unreadable.is_empty()).then_some(UNREADABLE))
+            .chain((!unreadable.is_empty()).then_some(UNREADABLE_RETRY_DELAY))
             .chain(node_waits)
             .chain(scaling.pause)
             .min(),

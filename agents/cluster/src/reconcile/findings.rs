@@ -23,8 +23,8 @@ use super::{
     status,
 };
 
-/// Hosts that a message names.
-const NAMED: usize = 5;
+/// Hosts that a message names at most.
+const MAX_NAMED_HOSTS: usize = 5;
 
 /// Every condition of this agent's.
 pub(super) fn all(
@@ -201,11 +201,11 @@ fn gone(holding: &Holding, members: &[Assessed<'_>]) -> Vec<String> {
 pub(super) fn named(all: &[String]) -> String {
     let first = all
         .iter()
-        .take(NAMED)
+        .take(MAX_NAMED_HOSTS)
         .map(String::as_str)
         .collect::<Vec<_>>()
         .join("; ");
-    match all.len().saturating_sub(NAMED) {
+    match all.len().saturating_sub(MAX_NAMED_HOSTS) {
         0 => first,
         more => format!("{first}; and {more} more"),
     }
@@ -291,7 +291,7 @@ pub(super) fn answers_due(
     let waited =
         awaited_since(object, placement).map_or(Duration::ZERO, |since| services::waited(&since, now));
     // Past the limit it is named; the agent's answer comes by the watch.
-    services::ANSWER_WITHIN
+    services::AGENT_TIMEOUT
         .checked_sub(waited)
         .map(|left| left + Duration::from_secs(1))
 }

@@ -19,18 +19,18 @@ use super::{
 };
 
 /// On a Machine: Cluster API deletes it first.
-pub(super) const DELETE: &str = "cluster.x-k8s.io/delete-machine";
+pub(super) const DELETE_ANNOTATION: &str = "cluster.x-k8s.io/delete-machine";
 /// What the value of the annotation begins with where this agent has put it on; namespace and name of the `SIPCluster` follow. Earlier versions
 /// wrote no more than this.
-const OURS: &str = "sip.airshipit.org";
+const OWN_MARK_PREFIX: &str = "sip.airshipit.org";
 /// Group of Cluster API's own kinds.
 pub(super) const CLUSTER_API: &str = "cluster.x-k8s.io";
 /// Kind of a Machine.
 pub(super) const MACHINE: &str = "Machine";
 /// On a Machine: the `MachineDeployment` that it is one of. Its controller is a `MachineSet`, which nobody scales.
-const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
-/// How often a Machine that changes under a write is written.
-const ATTEMPTS: u8 = 3;
+const DEPLOYMENT_LABEL: &str = "cluster.x-k8s.io/deployment-name";
+/// Attempts to write a Machine that changes under the write, at most.
+const MAX_WRITE_ATTEMPTS: u8 = 3;
 
 /// A Machine of Cluster API.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,7 +66,7 @@ impl Machine {
             version: found.map(|found| found.version.clone()),
             owner: metadata.and_then(scaled_owner),
             leaves: metadata.is_none_or(|found| found.metadata.deletion_timestamp.is_some()),
-            is_marked: metadata.is_some_and(|found| found.annotations().contains_key(DELETE)),
+            is_marked: metadata.is_some_and(|found| found.annotations().contains_key(DELETE_ANNOTATION)),
         }
     }
 
@@ -139,9 +139,9 @@ impl Machine {
     /// What is written to its annotation, if anything; `found`: as it is now, `mark`: the value that is ours.
     fn change(&self, found: &PartialObjectMeta<DynamicObject>, change: Change, mark: &str) -> Option<Value> {
         let is_known = self.uid.is_some() && self.uid == found.uid();
-        let value = found.annotations().get(DELETE).map(String::as_str);
+        let value = found.annotations().get(DELETE_ANNOTATION).map(String::as_str);
         // Earlier versions did not write the SIPCluster into the value. It counts as ours only on the Machine that our own host leads to.
-        let is_earlier = value == Some(OURS) && is_known;
+        let is_earlier = value == Some(OWN_MARK_PREFIX) && is_known;
         match change {
             Change::Mark => (is_known && (value.is_none() || is_earlier)).then(|| json!(mark)),
             Change::Unmark => (value == Some(mark) || is_earlier).then_some(Value::Null),
@@ -158,7 +158,7 @@ enum Change {
 
 /// What is scaled and owns a Machine.
 fn scaled_owner(machine: &PartialObjectMeta<DynamicObject>) -> Option<String> {
-    if let Some(deployment) = machine.labels().get(DEPLOYMENT) {
+    if let Some(deployment) = machine.labels().get(DEPLOYMENT_LABEL) {
         return Some(format!("MachineDeployment {deployment}"));
     }
     let owners = machine.owner_references().iter();
@@ -193,7 +193,7 @@ async fn annotate(
     let mut attempt = 1;
     loop {
         match annotate_once(client, cluster, machine, change).await {
-            Err(error) if apply::code(&error) == Some(409) && attempt < ATTEMPTS => attempt += 1,
+            Err(error) if apply::code(&error) == Some(409) && attempt < MAX_WRITE_ATTEMPTS => attempt += 1,
             result => return result,
         }
     }
@@ -221,12 +221,12 @@ async fn annotate_once(
     else {
         return Ok(());
     };
-    let Some(value) = machine.change(&found, change, &format!("{OURS}/{cluster}")) else {
+    let Some(value) = machine.change(&found, change, &format!("{OWN_MARK_PREFIX}/{cluster}")) else {
         return Ok(());
     };
     let (uid, observed) = (found.uid(), found.resource_version());
     let condition = (&*uid.unwrap_or_default(), &*observed.unwrap_or_default());
-    let written = json!({ "annotations": { DELETE: value } });
+    let written = json!({ "annotations": { DELETE_ANNOTATION: value } });
     apply::merge_metadata(&api, MANAGER, name, condition, written).await?;
     Ok(())
 }
@@ -294,7 +294,13 @@ mod tests {
         for (who, machine, value, marked, unmarked) in [
             ("none", &own, None, &set, &None),
             ("its own", &own, Some(MARK), &None, &remove),
-            ("of an earlier version", &own, Some(OURS), &set, &remove),
+            (
+                "of an earlier version",
+                &own,
+                Some(OWN_MARK_PREFIX),
+                &set,
+                &remove,
+            ),
             ("a person's", &own, Some("mine"), &None, &None),
             (
                 "another cluster's",
@@ -308,7 +314,7 @@ mod tests {
             (
                 "of an earlier version, by a status alone",
                 &named,
-                Some(OURS),
+                Some(OWN_MARK_PREFIX),
                 &None,
                 &None,
             ),
@@ -316,12 +322,12 @@ mod tests {
             (
                 "of an earlier version, on another of its name",
                 &other,
-                Some(OURS),
+                Some(OWN_MARK_PREFIX),
                 &None,
                 &None,
             ),
         ] {
-            let annotations = value.map(|value| json!({ DELETE: value }));
+            let annotations = value.map(|value| json!({ DELETE_ANNOTATION: value }));
             let found = json!({"metadata": {"name": "m-0", "uid": "u", "annotations": annotations}});
             let found: PartialObjectMeta<DynamicObject> = serde_json::from_value(found).unwrap();
             assert_eq!(machine.change(&found, Change::Mark, MARK), *marked, "{who}");

@@ -12,8 +12,8 @@ use kube::{
 
 /// Versions of the kinds of Cluster API and CAPM3, the newest first: any serves the metadata of an object.
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
-/// Length of a name.
-const LONGEST: usize = 253;
+/// Bytes of a name, at most.
+const MAX_NAME_BYTES: usize = 253;
 
 /// A kind and an object of it, as another object names them.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,7 @@ pub(super) fn is_name(text: &str) -> bool {
     let is_closed = ends
         .iter()
         .all(|byte| byte.is_some_and(|byte| byte.is_ascii_alphanumeric()));
-    is_closed && text.len() <= LONGEST && text.bytes().all(allowed)
+    is_closed && text.len() <= MAX_NAME_BYTES && text.bytes().all(allowed)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     inventory::{ObservedHost, SipLabels},
-    tenant_nodes::{Action, Drain, LONGEST_DELETION, Problem, Report, Wanted, WantedMember},
+    tenant_nodes::{Action, DELETION_TIMEOUT, Drain, Problem, Report, Wanted, WantedMember},
 };
 
 /// Groups of the kinds by which Cluster API uses a host: a `HostClaim` may lead to a Machine.
@@ -103,7 +103,7 @@ pub(super) fn plan(
                 problem: report.problem.as_ref(),
                 waited: waited(object, member, now),
                 drain_for: *drain_for,
-                deletion: report.deletions.get(uid).copied().unwrap_or(LONGEST_DELETION),
+                deletion: report.deletions.get(uid).copied().unwrap_or(DELETION_TIMEOUT),
             });
             match judged.wait {
                 Wait::No => {}

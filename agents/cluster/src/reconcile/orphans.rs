@@ -25,7 +25,7 @@ use super::{
 use crate::inventory::FirstList;
 
 /// Concurrent passes.
-const CONCURRENT: usize = 16;
+const MAX_CONCURRENT_PASSES: usize = 16;
 
 /// Clusters to reconcile. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -123,7 +123,7 @@ impl Queue {
 
     /// The next cluster whose pass may begin.
     fn begin(&mut self) -> Option<ObjectKey> {
-        if self.running.len() >= CONCURRENT {
+        if self.running.len() >= MAX_CONCURRENT_PASSES {
             return None;
         }
         let namespace = self.turns.pop_front()?;
@@ -286,11 +286,11 @@ mod tests {
     #[test]
     fn few_passes_run_at_once() {
         let mut queue = Queue::default();
-        for number in 0..=CONCURRENT {
+        for number in 0..=MAX_CONCURRENT_PASSES {
             queue.add(key(&format!("n{number:02}"), "c"));
         }
         let begun = std::iter::from_fn(|| queue.begin()).count();
-        assert_eq!(begun, CONCURRENT);
+        assert_eq!(begun, MAX_CONCURRENT_PASSES);
         queue.ended("n00");
         assert_eq!(queue.begin(), Some(key("n16", "c")));
     }

@@ -10,8 +10,8 @@ use std::{
 
 use kit::placement::ObjectKey;
 
-/// Writes that are recorded at most. Objects that are gone leave theirs; a write that is forgotten costs a conflict at most.
-const MOST: usize = 65_536;
+/// Writes that are recorded at most. Writes of deleted objects stay recorded; one that is forgotten causes a conflict at most.
+const MAX_WRITES: usize = 65_536;
 
 /// For each object that was written the `resourceVersion` that its last write was based on; one for each name at most. All objects
 /// are of one kind.
@@ -23,7 +23,7 @@ impl PendingWrites {
     /// delivers an event.
     pub fn written(&self, object: ObjectKey, base: String) {
         let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if writes.len() >= MOST {
+        if writes.len() >= MAX_WRITES {
             writes.clear();
         }
         writes.insert(object, base);
@@ -50,12 +50,12 @@ mod tests {
     #[test]
     fn writes_of_objects_that_are_gone_are_bounded() {
         let pending = PendingWrites::default();
-        for number in 0..=MOST {
+        for number in 0..=MAX_WRITES {
             pending.written(key(&number.to_string()), "7".to_owned());
         }
         let recorded = pending.0.lock().unwrap().len();
         assert_eq!(recorded, 1);
-        assert!(pending.is_pending(&key(&MOST.to_string()), "7"));
+        assert!(pending.is_pending(&key(&MAX_WRITES.to_string()), "7"));
     }
 
     #[test]

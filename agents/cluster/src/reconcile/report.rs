@@ -27,7 +27,7 @@ use super::{
 
 /// Pause after which a `SIPCluster` that has changed under a write is reconciled again, should the watch not have delivered
 /// it by then.
-const CHANGED: Duration = Duration::from_secs(2);
+const CHANGED_REQUEUE_DELAY: Duration = Duration::from_secs(2);
 
 /// Reports a pass over a `SIPCluster`. Returns when the next one is due.
 ///
@@ -127,7 +127,7 @@ pub(super) async fn finish(
     }
     let result = match result {
         // Nothing has failed: the watch delivers what has changed, and that is reconciled then.
-        Err(Error::Changed) => Ok(Some(CHANGED)),
+        Err(Error::Changed) => Ok(Some(CHANGED_REQUEUE_DELAY)),
         Err(Error::Gone) => Ok(None),
         other => other,
     };

@@ -17,8 +17,8 @@ use kit::{
 use kube::{Api, Client, ResourceExt, api::ListParams, core::PartialObjectMeta};
 use tokio::time::timeout;
 
-/// The longest time in which the lists of one cluster are read. A tenant decides how long they are, and few clusters are reconciled at once.
-const LONGEST: Duration = Duration::from_secs(10);
+/// Timeout for reading the lists of one cluster. A tenant decides how long they are, and few clusters are reconciled at the same time.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The first object by which a pod may still route to hosts of a cluster whose `SIPCluster` is gone, for people; `None` when the API server has
 /// none. Lists that take too long count as ones with such an object: what is not known is not absent.
@@ -92,8 +92,8 @@ async fn in_time(
     cluster: &ObjectKey,
     found: impl Future<Output = kube::Result<Option<String>>>,
 ) -> kube::Result<Option<String>> {
-    timeout(LONGEST, found).await.unwrap_or_else(|_| {
-        let (namespace, seconds) = (&cluster.namespace, LONGEST.as_secs());
+    timeout(LIST_TIMEOUT, found).await.unwrap_or_else(|_| {
+        let (namespace, seconds) = (&cluster.namespace, LIST_TIMEOUT.as_secs());
         Ok(Some(format!(
             "an object in {namespace} that was not listed within {seconds} s"
         )))

@@ -13,8 +13,8 @@ use k8s_openapi::{
 use kit::placement::{Member, Placement};
 use kit::{conditions::find, config::Section};
 
-/// How long an agent may take to answer a section before it is reported as `NoAgent`.
-pub(super) const ANSWER_WITHIN: Duration = Duration::from_mins(1);
+/// Time within which an agent has to answer a section; after it the section is reported as `NoAgent`.
+pub(super) const AGENT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Whether the services are ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,7 +172,7 @@ fn jump_hosts_have_members(object: &SIPCluster, placement: &Placement) -> bool {
 }
 
 /// Whether the services are ready for this generation and placement. `since`: when the agents could have begun; the result names an agent that has
-/// not answered within [`ANSWER_WITHIN`].
+/// not answered within [`AGENT_TIMEOUT`].
 #[must_use]
 pub(super) fn readiness(
     object: &SIPCluster,
@@ -206,7 +206,7 @@ pub(super) fn readiness(
                 failing.push(format!("{section}: {}: {}", condition.reason, condition.message));
             }
             None if overdue(since, now) => {
-                let limit = ANSWER_WITHIN.as_secs();
+                let limit = AGENT_TIMEOUT.as_secs();
                 failing.push(format!(
                     "{section}: NoAgent: no agent has set its condition within {limit} s"
                 ));
@@ -224,7 +224,7 @@ pub(super) fn readiness(
 }
 
 fn overdue(since: Option<&Time>, now: Timestamp) -> bool {
-    since.is_some_and(|since| waited(since, now) >= ANSWER_WITHIN)
+    since.is_some_and(|since| waited(since, now) >= AGENT_TIMEOUT)
 }
 
 /// Time since this time; zero for a time in the future, which the clock of another machine, or of this one before it was set back, has written.

@@ -23,7 +23,7 @@ use super::{
 };
 
 /// Condition types that this agent owns.
-const OWN: [ConditionType; 6] = [
+const OWNED_TYPES: [ConditionType; 6] = [
     conditions::SCHEDULED,
     conditions::HOSTS_LABELED,
     conditions::READY,
@@ -109,7 +109,7 @@ fn owned(object: &SIPCluster) -> SIPClusterStatus {
             status
                 .conditions
                 .into_iter()
-                .filter(|c| OWN.iter().any(|own| own.as_str() == c.type_))
+                .filter(|c| OWNED_TYPES.iter().any(|own| own.as_str() == c.type_))
                 .collect(),
         ),
         placement: status.placement,

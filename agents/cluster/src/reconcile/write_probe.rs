@@ -14,10 +14,10 @@ use serde_json::json;
 use super::context::MANAGER;
 use crate::{inventory::Inventory, triggers::Triggers};
 
-/// Pause after which refused hosts are tried again. One that changes is tried at once.
-const AGAIN: Duration = Duration::from_secs(30);
-/// Least pause between two rounds, so that a host that changes all the time does not cause a call each time.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Pause after which writes of refused hosts are retried. A host that changes is retried at once.
+const PROBE_INTERVAL: Duration = Duration::from_secs(30);
+/// Pause between two rounds, at least, so that a host that changes continuously does not cause a call for each change.
+const MIN_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The answer to a dry-run write that changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ fn lacks_right(error: &kube::Error) -> bool {
 pub async fn run(client: Client, inventory: Inventory, triggers: Triggers) -> Result<(), Infallible> {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(AGAIN) => {}
+            () = tokio::time::sleep(PROBE_INTERVAL) => {}
             () = inventory.refused_has_changed() => {}
         }
         for host in inventory.refused() {
@@ -71,7 +71,7 @@ pub async fn run(client: Client, inventory: Inventory, triggers: Triggers) -> Re
                 triggers.host(host.key());
             }
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(MIN_PROBE_INTERVAL).await;
     }
 }
 

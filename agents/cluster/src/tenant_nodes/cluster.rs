@@ -14,11 +14,11 @@ use super::{
 };
 
 /// Pause between polls of a cluster.
-pub(super) const PAUSE: Duration = Duration::from_secs(10);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// The same where a pass wants something new.
-const SOON: Duration = Duration::from_secs(1);
-/// The longest pause where somebody has to change something first, such as to create the Secret: each is twice as long as the one before.
-pub(super) const UNUSABLE: Duration = Duration::from_mins(2);
+const CHANGED_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The longest pause where a user has to change something first, such as to create the Secret: each is twice as long as the one before.
+pub(super) const MAX_BACKOFF: Duration = Duration::from_mins(2);
 
 #[derive(Debug)]
 pub(super) struct Cluster {
@@ -93,10 +93,10 @@ impl Cluster {
     /// Pause after a poll.
     pub(super) fn pause(&self) -> Duration {
         if self.is_changed {
-            return SOON;
+            return CHANGED_POLL_INTERVAL;
         }
         let twice = self.unusable.saturating_sub(1).min(u32::BITS - 1);
-        PAUSE.saturating_mul(1 << twice).min(UNUSABLE)
+        POLL_INTERVAL.saturating_mul(1 << twice).min(MAX_BACKOFF)
     }
 
     /// Begins a poll: what it is to do, and how many polls there were before.
@@ -136,7 +136,7 @@ impl Cluster {
         let nodes = matching::nodes_by_host(began, &nodes);
         let listed = self.preference.answered(now, began, &nodes);
         let problem = listed.are_too_many.then(|| {
-            let most = TenantNodes::MOST_NOT_PREFERRED;
+            let most = TenantNodes::MAX_NOT_PREFERRED;
             format!(
                 "the Nodes of more than {most} members are not ready: load balancers treat all members alike"
             )
@@ -202,5 +202,5 @@ impl Cluster {
 
 /// A problem as long as a status may state it.
 fn bounded(problem: &str) -> String {
-    readable(problem, TenantNodes::LONGEST_PROBLEM)
+    readable(problem, TenantNodes::MAX_PROBLEM_BYTES)
 }

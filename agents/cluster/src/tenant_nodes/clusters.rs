@@ -12,10 +12,10 @@ use kit::placement::ObjectKey;
 
 use super::{Action, Problem, Report, Wanted, cluster::Cluster, deletions::Deletions, poll::Observation};
 
-/// Least pause after a poll for a cluster that was forgotten.
-const FORGOTTEN: Duration = Duration::from_secs(10);
-/// The pause after a poll is at least so many times its duration, so one cluster uses at most a tenth of a place.
-const REST: u32 = 9;
+/// Pause after a poll for a cluster that was forgotten, at least.
+const MIN_FORGOTTEN_PAUSE: Duration = Duration::from_secs(10);
+/// The pause after a poll is at least so many times its duration, so that one cluster uses at most a tenth of a slot.
+const PAUSE_FACTOR: u32 = 9;
 
 /// A poll to carry out.
 #[derive(Debug, PartialEq)]
@@ -63,7 +63,7 @@ impl Entry {
         let Some((ended, took)) = self.last else {
             return self.since;
         };
-        ended + pause.max(took.saturating_mul(REST))
+        ended + pause.max(took.saturating_mul(PAUSE_FACTOR))
     }
 
     fn forget(&mut self) {
@@ -73,7 +73,7 @@ impl Entry {
 
     /// Whether the entry is needed: the cluster is wanted or polled, or its pause must hold when it is wanted again.
     fn is_kept(&self, now: Instant) -> bool {
-        let rests = self.last.is_some() && self.after(FORGOTTEN) > now;
+        let rests = self.last.is_some() && self.after(MIN_FORGOTTEN_PAUSE) > now;
         self.cluster.is_some() || self.is_polling || rests
     }
 }

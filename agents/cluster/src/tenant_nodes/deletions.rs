@@ -8,11 +8,11 @@ use std::{
 
 use super::{Action, Problem, Wanted, WantedMember, poll::Observation};
 
-/// How long a host waits from the beginning of the first poll that tried the deletion.
-const TRIED: Duration = Duration::from_secs(30);
-/// How long a host waits at most since a pass first wanted the deletion: a poll of 15 s that had begun before, its pause of nine times as long,
-/// and `TRIED`.
-pub const LONGEST: Duration = Duration::from_mins(3);
+/// Time that a host waits from the beginning of the first poll that tried the deletion, at most.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that a host waits since a pass first wanted the deletion, at most: a poll of 15 s that had begun before, its pause of nine times as long, and
+/// `ATTEMPT_TIMEOUT`.
+pub const WAIT_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// By the uid of the host.
 #[derive(Debug, Default)]
@@ -64,8 +64,8 @@ impl Deletions {
     pub(super) fn left(&self, now: Instant) -> BTreeMap<String, Duration> {
         let left = |most: Duration, since| most.saturating_sub(now.saturating_duration_since(since));
         let each = self.0.iter().map(|(uid, Deletion { wanted, tried })| {
-            let longest = left(LONGEST, *wanted);
-            let still = tried.map_or(longest, |tried| left(TRIED, tried).min(longest));
+            let longest = left(WAIT_TIMEOUT, *wanted);
+            let still = tried.map_or(longest, |tried| left(ATTEMPT_TIMEOUT, tried).min(longest));
             (uid.clone(), still)
         });
         each.collect()

@@ -5,8 +5,8 @@ use serde::Deserialize;
 
 use super::node::is_name;
 
-/// Most owners of a pod that are read.
-const OWNERS: usize = 64;
+/// Owners of a pod that are read at most.
+const MAX_OWNERS: usize = 64;
 
 /// A pod as it is listed.
 #[derive(Deserialize)]
@@ -25,7 +25,7 @@ struct Meta {
     #[serde(default)]
     annotations: Annotations,
     #[serde(default)]
-    owner_references: First<Owner, OWNERS>,
+    owner_references: First<Owner, MAX_OWNERS>,
     #[serde(default)]
     deletion_timestamp: Option<String>,
 }

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-/// For how long polls have to show something else before the status states that.
-const STEADY: Duration = Duration::from_mins(1);
+/// Time for which polls have to find a different state before the status has it.
+const STABLE_AFTER: Duration = Duration::from_mins(1);
 
 /// The problem of one cluster.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl Lasting {
                 }
                 Some(_) | None => now,
             };
-            if now.saturating_duration_since(since) >= STEADY {
+            if now.saturating_duration_since(since) >= STABLE_AFTER {
                 self.stated = problem;
             } else {
                 self.other = Some((problem, since));

@@ -54,7 +54,7 @@ use kit::{
 };
 use tokio::sync::Notify;
 
-pub use self::deletions::LONGEST as LONGEST_DELETION;
+pub use self::deletions::WAIT_TIMEOUT as DELETION_TIMEOUT;
 use self::{
     clusters::{Begun, Clusters},
     poll::Observation,

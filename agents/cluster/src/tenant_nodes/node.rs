@@ -6,16 +6,16 @@ use serde::Deserialize;
 
 use kit::tenant::page::First;
 
-/// Longest name of an object.
-const NAME: usize = 253;
-/// Longest uid that is read.
-const UID: usize = 64;
-/// Longest providerID that is read: `metal3://` with three names.
-const PROVIDER_ID: usize = 9 + 3 * (NAME + 1);
-/// Most addresses of a Node, and most of its conditions, that are read.
-const LISTED: usize = 64;
-/// Characters of a reason that are kept.
-const REASON: usize = 64;
+/// Bytes of the name of an object, at most.
+const MAX_NAME_BYTES: usize = 253;
+/// Bytes of a uid that is read, at most.
+const MAX_UID_BYTES: usize = 64;
+/// Bytes of a providerID that is read, at most: `metal3://` with three names.
+const MAX_PROVIDER_ID_BYTES: usize = 9 + 3 * (MAX_NAME_BYTES + 1);
+/// Addresses of a Node, and conditions of it, that are read, each at most.
+const MAX_LIST_ITEMS: usize = 64;
+/// Characters of a reason that is kept, at most.
+const MAX_REASON_CHARACTERS: usize = 64;
 
 /// Whether a Node is ready, by its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,9 +84,9 @@ struct Spec {
 #[derive(Default, Deserialize)]
 struct Status {
     #[serde(default)]
-    addresses: First<Address, LISTED>,
+    addresses: First<Address, MAX_LIST_ITEMS>,
     #[serde(default)]
-    conditions: First<Condition, LISTED>,
+    conditions: First<Condition, MAX_LIST_ITEMS>,
 }
 
 #[derive(Deserialize)]
@@ -107,7 +107,9 @@ struct Condition {
 pub(super) fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
     let first = text.bytes().next();
-    first.is_some_and(|byte| byte.is_ascii_alphanumeric()) && text.len() <= NAME && text.bytes().all(allowed)
+    first.is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && text.len() <= MAX_NAME_BYTES
+        && text.bytes().all(allowed)
 }
 
 impl NodeItem {
@@ -130,7 +132,7 @@ impl NodeItem {
                     conditions: First(conditions),
                 },
         } = self;
-        if !is_name(&name) || !is_name(&uid) || uid.len() > UID {
+        if !is_name(&name) || !is_name(&uid) || uid.len() > MAX_UID_BYTES {
             return None;
         }
         let ready = conditions.into_iter().find(|condition| condition.kind == "Ready");
@@ -138,7 +140,7 @@ impl NodeItem {
             name,
             uid,
             provider_id: provider_id
-                .filter(|id| id.len() <= PROVIDER_ID)
+                .filter(|id| id.len() <= MAX_PROVIDER_ID_BYTES)
                 .unwrap_or_default(),
             addresses: addresses
                 .into_iter()
@@ -159,7 +161,9 @@ impl NodeItem {
 /// A reason of a condition, if it is one word.
 fn word(reason: Option<String>) -> String {
     let is_word = |text: &String| {
-        text.len() <= REASON && !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        text.len() <= MAX_REASON_CHARACTERS
+            && !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
     };
     reason.filter(is_word).unwrap_or_else(|| "NotReady".to_owned())
 }

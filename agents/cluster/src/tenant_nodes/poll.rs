@@ -25,12 +25,12 @@ use super::{
 #[cfg(test)]
 mod tests;
 
-/// Longest time that a poll takes.
-const LONGEST: Duration = Duration::from_secs(15);
-/// Most evictions of one Node in a poll; the next poll evicts more.
-const EVICTIONS: usize = 50;
-/// Nodes that are drained in a poll, and Nodes that are uncordoned.
-const DRAINS: usize = 8;
+/// Timeout of a poll.
+const POLL_TIMEOUT: Duration = Duration::from_secs(15);
+/// Evictions of one Node in a poll, at most; the next poll evicts more.
+const MAX_EVICTIONS: usize = 50;
+/// Nodes that are drained in a poll, and Nodes that are uncordoned, each at most.
+const MAX_DRAINS: usize = 8;
 
 /// What a poll has shown.
 #[derive(Debug)]
@@ -64,14 +64,14 @@ async fn in_time(
     connection: impl Future<Output = Result<Tenant, tenant::Error>>,
     drains: &Drains<'_>,
 ) -> Result<Observation, Problem> {
-    let end = Instant::now() + LONGEST;
+    let end = Instant::now() + POLL_TIMEOUT;
     let listed = time::timeout_at(end, list(connection)).await;
     let (server, nodes) = listed.unwrap_or_else(|_| {
         Err(Problem {
             passes: true,
             message: format!(
                 "the tenant's API server does not answer within {} s",
-                LONGEST.as_secs()
+                POLL_TIMEOUT.as_secs()
             ),
         })
     })?;
@@ -152,13 +152,13 @@ impl Drains<'_> {
                 (Action::Keep | Action::Leave, _) => {}
             }
         }
-        for ((member, node), _) in rotation::taken(&cordoned, DRAINS, self.turn) {
+        for ((member, node), _) in rotation::taken(&cordoned, MAX_DRAINS, self.turn) {
             if self.is_wanted(member) {
                 // A later poll tries again.
                 let _ = server.cordon(node, None).await;
             }
         }
-        for ((member, node), before) in rotation::taken(&leaving, DRAINS, self.turn) {
+        for ((member, node), before) in rotation::taken(&leaving, MAX_DRAINS, self.turn) {
             // Nothing is done to the Node of a host that does not leave any more; the next poll begins with what is wanted then.
             if !self.is_wanted(member) {
                 continue;
@@ -226,7 +226,7 @@ async fn evict(server: &Server, node: &Node, host: &str, before: usize) -> Resul
     });
     let pods: Vec<Pod> = pods.collect();
     let (mut held, mut failed) = (None, None);
-    for (pod, _) in rotation::taken(&pods, EVICTIONS, before) {
+    for (pod, _) in rotation::taken(&pods, MAX_EVICTIONS, before) {
         match server.evict(pod).await {
             Evicted::Done => {}
             Evicted::NotNow => {

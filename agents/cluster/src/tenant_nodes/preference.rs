@@ -15,9 +15,9 @@ use super::{
     node::{Node, Readiness},
 };
 
-/// For how long a Node has to be ready before its member is preferred again.
-const STEADY: Duration = Duration::from_mins(1);
-/// For how long the tenant's API server may not answer, or a Node be missing, before the last known state is dropped.
+/// Time for which a Node has to be ready before its member is preferred again.
+const READY_FOR: Duration = Duration::from_mins(1);
+/// Time for which the tenant's API server may not answer, or a Node be missing, before the last known state is dropped.
 const UNKNOWN_AFTER: Duration = Duration::from_mins(1);
 
 /// What is known of the Nodes of one cluster.
@@ -111,7 +111,7 @@ impl Preference {
                 readiness @ (Some(Readiness::Ready | Readiness::Unknown) | None) => {
                     if let Some(known) = self.not_ready.get_mut(uid) {
                         let since = *known.ready_since.get_or_insert(now);
-                        if now.saturating_duration_since(since) >= STEADY {
+                        if now.saturating_duration_since(since) >= READY_FOR {
                             self.not_ready.remove(uid);
                         }
                     }
@@ -165,7 +165,7 @@ impl Preference {
                 })
             })
             .collect();
-        let are_too_many = members.len() > TenantNodes::MOST_NOT_PREFERRED;
+        let are_too_many = members.len() > TenantNodes::MAX_NOT_PREFERRED;
         NotPreferredMembers {
             members: if are_too_many { Vec::new() } else { members },
             are_too_many,

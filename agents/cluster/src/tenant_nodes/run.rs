@@ -13,11 +13,12 @@ use tokio::time;
 use super::{Problem, TenantNodes, clusters::Begun, metrics::Polls, poll};
 use crate::{inventory::Inventory, triggers::Triggers};
 
-/// Polls that run at the same time, of all namespaces and of one.
-const AT_ONCE: usize = 16;
-const OF_NAMESPACE: usize = 2;
-/// Pause where nothing is due.
-const IDLE: Duration = Duration::from_mins(1);
+/// Concurrent polls of all namespaces.
+const MAX_CONCURRENT_POLLS: usize = 16;
+/// Concurrent polls of one namespace.
+const MAX_CONCURRENT_POLLS_PER_NAMESPACE: usize = 2;
+/// Pause while no poll is due.
+const IDLE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// What polls need besides what is wanted.
 pub struct Dependencies {
@@ -43,7 +44,11 @@ pub async fn run(nodes: TenantNodes, dependencies: Dependencies) -> Result<(), I
     let mut running = FuturesUnordered::new();
     loop {
         let now = Instant::now();
-        let (begun, next) = nodes.begin(now, AT_ONCE.saturating_sub(running.len()), OF_NAMESPACE);
+        let (begun, next) = nodes.begin(
+            now,
+            MAX_CONCURRENT_POLLS.saturating_sub(running.len()),
+            MAX_CONCURRENT_POLLS_PER_NAMESPACE,
+        );
         for begun in begun {
             // The `SIPCluster` may have been deleted without a pass over it.
             if dependencies.inventory.has_cluster(&begun.cluster) {
@@ -52,7 +57,9 @@ pub async fn run(nodes: TenantNodes, dependencies: Dependencies) -> Result<(), I
                 nodes.is_gone(&begun);
             }
         }
-        let pause = next.map_or(IDLE, |next| next.saturating_duration_since(Instant::now()));
+        let pause = next.map_or(IDLE_INTERVAL, |next| {
+            next.saturating_duration_since(Instant::now())
+        });
         tokio::select! {
             Some(()) = running.next(), if !running.is_empty() => {}
             () = nodes.changed.notified() => {}

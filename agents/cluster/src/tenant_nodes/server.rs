@@ -26,12 +26,12 @@ use super::{
 #[cfg(test)]
 mod tests;
 
-/// Most Nodes of a cluster, and most pods of a Node, that are read.
-const MOST: usize = 2_000;
-/// Objects of a page: a Node with the images of its kubelet has some 20 KB, and an answer may have 1 MiB.
-const PAGE: usize = 20;
-/// Most bytes of a list: as many as the most Nodes have with 32 KiB each.
-const LONGEST: usize = MOST * 32 * 1024;
+/// Nodes of a cluster, and pods of a Node, that are read, each at most.
+const MAX_OBJECTS: usize = 2_000;
+/// Objects of a page: a Node with the images of its kubelet has some 20 KB, and a response may have 1 MiB.
+const PAGE_SIZE: usize = 20;
+/// Bytes of a list, at most: 32 KiB for each of [`MAX_OBJECTS`].
+const MAX_LIST_BYTES: usize = MAX_OBJECTS * 32 * 1024;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +114,7 @@ impl Server {
         selector: &str,
         keep: impl Fn(T) -> Option<K>,
     ) -> Result<Vec<K>, Error> {
-        let (mut kept, mut objects, mut bytes, mut page) = (Vec::new(), 0, 0, PAGE);
+        let (mut kept, mut objects, mut bytes, mut page) = (Vec::new(), 0, 0, PAGE_SIZE);
         let mut from = String::new();
         loop {
             let request = http::Request::get(format!("{path}?{selector}limit={page}{from}"));
@@ -131,7 +131,7 @@ impl Server {
                 answer => {
                     let answer = answer?;
                     bytes += answer.len();
-                    let Page { metadata, items } = tenant::parsed::<Page<T, { MOST + 1 }>>(&answer)?;
+                    let Page { metadata, items } = tenant::parsed::<Page<T, { MAX_OBJECTS + 1 }>>(&answer)?;
                     let First(items) = items;
                     objects += items.len();
                     kept.extend(items.into_iter().filter_map(&keep));
@@ -139,17 +139,17 @@ impl Server {
                     next.map(|token| format!("&continue={}", escaped(&token)))
                 }
             };
-            if objects > MOST {
+            if objects > MAX_OBJECTS {
                 return Err(Error::Failed(format!(
-                    "it has more than {MOST} objects in a list"
+                    "it has more than {MAX_OBJECTS} objects in a list"
                 )));
             }
             let Some(next) = next else {
                 return Ok(kept);
             };
-            if bytes > LONGEST {
+            if bytes > MAX_LIST_BYTES {
                 return Err(Error::Failed(format!(
-                    "it has a list of more than {LONGEST} bytes"
+                    "it has a list of more than {MAX_LIST_BYTES} bytes"
                 )));
             }
             from = next;

@@ -1,5 +1,5 @@
 use super::{
-    cluster::{PAUSE, UNUSABLE},
+    cluster::{MAX_BACKOFF, POLL_INTERVAL},
     *,
 };
 use crate::tenant_nodes::fixtures::{node, wanted};
@@ -159,7 +159,7 @@ fn the_same_wish_is_polled_after_the_usual_pause() {
     scene.set_wanted(0, &cluster, wanted(&["h1"]));
     assert_eq!(
         scene.begin(1),
-        (vec![], PAUSE.checked_sub(Duration::from_secs(1)))
+        (vec![], POLL_INTERVAL.checked_sub(Duration::from_secs(1)))
     );
     scene.nodes.set_wanted(&cluster, None, scene.at(1));
     assert_eq!(scene.begin(10), (vec![], None));
@@ -176,7 +176,7 @@ fn what_somebody_has_to_change_is_polled_more_rarely() {
         assert_eq!(scene.begin(now), (vec![], Some(Duration::from_secs(pause))));
         now += pause;
     }
-    assert_eq!(UNUSABLE, Duration::from_mins(2));
+    assert_eq!(MAX_BACKOFF, Duration::from_mins(2));
     // Another Secret is read at once, and what passes is tried again after the usual pause.
     scene.poll(now, Err(missing()));
     let other = Wanted {
@@ -185,7 +185,7 @@ fn what_somebody_has_to_change_is_polled_more_rarely() {
     };
     scene.set_wanted(now, &cluster, other);
     scene.poll(now + 1, Err(silent("x")));
-    assert_eq!(scene.begin(now + 1), (vec![], Some(PAUSE)));
+    assert_eq!(scene.begin(now + 1), (vec![], Some(POLL_INTERVAL)));
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn a_problem_is_as_long_as_a_status_may_have_it() {
     }
     let report = scene.report(60, &cluster);
     let problem = report.problem.unwrap().message;
-    assert_eq!(problem.len(), api::TenantNodes::LONGEST_PROBLEM);
+    assert_eq!(problem.len(), api::TenantNodes::MAX_PROBLEM_BYTES);
     assert_eq!(report.lasting_problem, Some(problem));
 }
 

@@ -13,7 +13,7 @@ use crate::steps::Step;
 use crate::wanted::Wanted;
 
 /// Failed deletions of a server without connections after which HAProxy is reloaded to remove it.
-const DELETIONS: u8 = 5;
+const MAX_FAILED_DELETIONS: u8 = 5;
 
 /// Commands that a worker got since it started.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Follower {
         let refused = |step: &&Step| match step {
             Step::Add(..) | Step::Ready(_) | Step::Drain(_) => times_sent(step) > 0,
             // A connection may have come in between.
-            Step::Delete(_) => times_sent(step) >= DELETIONS,
+            Step::Delete(_) => times_sent(step) >= MAX_FAILED_DELETIONS,
             Step::Trust(_) | Step::Cut(_) => false,
         };
         if let Some(step) = steps.iter().find(refused) {

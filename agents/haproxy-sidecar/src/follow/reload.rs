@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Error, Follower, POLL, Pass};
+use super::{Error, Follower, POLL_INTERVALS, Pass};
 use crate::commands;
 use crate::observe::Fingerprint;
 use crate::wanted::Wanted;
 
-/// Time until a configuration that HAProxy refused is tried again: files that it names may exist by then.
-const REFUSED: Duration = Duration::from_mins(1);
-/// Time between passes while only a change from outside can help.
-const HELPLESS: Duration = Duration::from_secs(5);
+/// Pause after which a configuration that HAProxy refused is retried: files that it names may exist by then.
+const REFUSED_RETRY_DELAY: Duration = Duration::from_mins(1);
+/// Pause between passes while only a change outside of this process can help.
+const BLOCKED_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The last reload.
 pub(super) struct Attempt {
@@ -27,7 +27,9 @@ impl Follower {
     /// Whether HAProxy refused this recently. The file then holds the configuration before, so that HAProxy can restart.
     pub(super) fn is_refused(&self, wanted: &Wanted) -> bool {
         let attempt = self.attempt.as_ref().filter(|attempt| attempt.refused.is_some());
-        attempt.is_some_and(|attempt| attempt.digest == wanted.digest() && attempt.at.elapsed() < REFUSED)
+        attempt.is_some_and(|attempt| {
+            attempt.digest == wanted.digest() && attempt.at.elapsed() < REFUSED_RETRY_DELAY
+        })
     }
 
     /// Commands have changed the worker that the last reload started: a configuration that it started with may need another reload.
@@ -43,7 +45,7 @@ impl Follower {
     ) -> Result<Pass, Error> {
         let in_vain = self.attempt.as_ref().filter(|attempt| {
             attempt.digest == wanted.digest()
-                && attempt.at.elapsed() < REFUSED
+                && attempt.at.elapsed() < REFUSED_RETRY_DELAY
                 && !fingerprint.has_read_again_since(&attempt.fingerprint)
         });
         if let Some(attempt) = in_vain {
@@ -55,7 +57,11 @@ impl Follower {
             return Ok(Pass {
                 runs: false,
                 failed: Some(attempt.refused.clone().unwrap_or_else(unlike)),
-                pause: if self.leaving.is_empty() { HELPLESS } else { POLL.1 },
+                pause: if self.leaving.is_empty() {
+                    BLOCKED_RETRY_DELAY
+                } else {
+                    POLL_INTERVALS.1
+                },
             });
         }
         self.file.write(&wanted.file()).await?;
@@ -75,7 +81,11 @@ impl Follower {
         }
         let pass = Pass {
             runs: false,
-            pause: if refused.is_some() { POLL.1 } else { Duration::ZERO },
+            pause: if refused.is_some() {
+                POLL_INTERVALS.1
+            } else {
+                Duration::ZERO
+            },
             failed: refused.clone(),
         };
         self.attempt = Some(Attempt {

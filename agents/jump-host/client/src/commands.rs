@@ -15,8 +15,8 @@ use crate::{
     output::{self, Outcome},
 };
 
-/// How often an action is asked for again, under its key, when the answer gets lost.
-const REPETITIONS: usize = 3;
+/// Retries of an action under the same key when the response is lost.
+const MAX_RETRIES: usize = 3;
 
 pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let Arguments {
@@ -95,7 +95,7 @@ async fn set_power(service: &Service<'_>, format: Format, host: &str, action: Ac
     followed.map_err(|failure| attempts.judge(failure))
 }
 
-/// Asks until the service has said how the action ended, [`REPETITIONS`] times at most.
+/// Asks until the service has said how the action ended, [`MAX_RETRIES`] times at most.
 async fn follow(
     service: &Service<'_>,
     format: Format,
@@ -104,7 +104,7 @@ async fn follow(
 ) -> Result<(), Failure> {
     let mut outcome = Outcome::new(format);
     let mut lost = tonic::Status::unavailable("there is no answer");
-    for _ in 0..REPETITIONS {
+    for _ in 0..MAX_RETRIES {
         let followed = service.call(async |mut client| {
             let request = service.request(message.clone())?;
             let answer = attempts.once(client.set_power(request)).await?;

@@ -21,12 +21,12 @@ use crate::{
     ssh_user,
 };
 
-/// How long one address may take to accept a connection.
-const CONNECT: Duration = Duration::from_secs(5);
-/// Between rounds over all addresses.
-const PAUSE: Duration = Duration::from_millis(500);
-/// Silence after which the server is asked for a sign of life, and how long it may take to give one.
-const KEEPALIVE: Duration = Duration::from_secs(10);
+/// Timeout for connecting to one address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between rounds over all addresses.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// Time without data after which the client pings the server, and the timeout of the ping.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The service, with what proves who calls.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl<'a> Service<'a> {
                     last,
                 });
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -126,9 +126,9 @@ impl<'a> Service<'a> {
         let elsewhere = |error: tonic::transport::Error| Connecting::Elsewhere(chain(&error));
         let endpoint = Endpoint::from_shared(format!("https://{at}")).map_err(elsewhere)?;
         let endpoint = endpoint
-            .connect_timeout(CONNECT)
-            .http2_keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(KEEPALIVE)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_INTERVAL)
             .tls_config(tls)
             .map_err(elsewhere)?;
         endpoint.connect().await.map_err(elsewhere)

@@ -4,14 +4,14 @@ use std::{env, fs};
 
 use ssh_key::{Certificate, HashAlg, PublicKey};
 
-/// Largest file.
-const LARGEST: u64 = 64 << 10;
+/// Bytes of the file, at most.
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// Fingerprint of the key, with the key id of a certificate; `None` outside of an ssh session, or when sshd tells nothing.
 pub(crate) fn key() -> Option<String> {
     let path = env::var_os("SSH_USER_AUTH")?;
     let size = fs::metadata(&path).ok()?.len();
-    let text = (size <= LARGEST).then(|| fs::read_to_string(&path).ok())??;
+    let text = (size <= MAX_FILE_BYTES).then(|| fs::read_to_string(&path).ok())??;
     text.lines().find_map(claim)
 }
 

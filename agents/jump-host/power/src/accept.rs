@@ -22,10 +22,10 @@ use tonic::transport::server::Connected;
 
 use crate::connections::{Connections, Peer};
 
-/// How long a handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long to leave the listener alone when the system is out of file descriptors or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+/// Timeout of a handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause before the next accept when the system is out of file descriptors or memory.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(500);
 
 struct Accepting {
     listener: TcpListener,
@@ -66,7 +66,7 @@ impl Accepting {
                         if let Some(withheld) = self.failed.line() {
                             tracing::error!(%error, withheld, "connections to PowerService cannot be accepted");
                         }
-                        sleep(ACCEPT_PAUSE).await;
+                        sleep(ACCEPT_BACKOFF).await;
                     }
                 },
             }
@@ -81,7 +81,7 @@ impl Accepting {
             // Small requests are sent at once, without waiting for more bytes.
             let _ = stream.set_nodelay(true);
             let done = tokio::select! {
-                done = timeout(HANDSHAKE, acceptor.accept(stream)) => done,
+                done = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => done,
                 () = peer.evicted() => return None,
             };
             match done {

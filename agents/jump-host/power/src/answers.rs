@@ -13,8 +13,8 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::error::Error;
 
-/// How long a failure counts: there may be no later call of the BMC.
-const KEPT: Duration = Duration::from_mins(10);
+/// Time for which a failure counts: there may be no later call of the BMC.
+const FAILURE_TTL: Duration = Duration::from_mins(10);
 
 /// A failure of a BMC in a call of a cluster.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Answers {
         let before = match kind {
             None => failures.remove(&key),
             Some(kind) => {
-                let until = now + KEPT;
+                let until = now + FAILURE_TTL;
                 failures.insert(key, Failed { kind, until })
             }
         };
@@ -187,8 +187,8 @@ mod tests {
 
         answers.note(&orders, &host("a"), &refused());
         let left = answers.unanswered(&orders, [&host("a")]).again;
-        assert_eq!(left, Some(KEPT));
-        tokio::time::advance(KEPT).await;
+        assert_eq!(left, Some(FAILURE_TTL));
+        tokio::time::advance(FAILURE_TTL).await;
         assert_eq!(names(&answers, "orders"), []);
     }
 

@@ -23,12 +23,12 @@ use crate::{action::Action, error::reason, tenant::Tenant, token::Holder};
 
 /// Header by which the client says which ssh key its user has logged in with.
 pub const CLAIMED_KEY: &str = "sip-ssh-key";
-/// Longest key that a client may state, in bytes.
-const LONGEST: usize = 256;
-/// Namespaces whose refusals have a limit of their own; further ones share one.
-const TENANTS: usize = 1024;
-/// After this time without a refusal, a namespace gives its place to another. Its limit is the same as a new one's by then.
-const IDLE: Duration = Duration::from_mins(1);
+/// Bytes of a key that a client may state, at most.
+const MAX_KEY_BYTES: usize = 256;
+/// Namespaces whose refusals have a limit of their own, at most; further ones share one.
+const MAX_NAMESPACES: usize = 1024;
+/// Time without a refusal after which the limit of a namespace is removed to make room for another. It has become equal to a new one's by then.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Outcome of an action that is about to be sent.
 const SENDING: &str = "SENDING";
@@ -187,9 +187,9 @@ impl Audit {
             .refused_tenants
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if tenants.len() >= TENANTS && !tenants.contains_key(namespace) {
-            tenants.retain(|_, refusals| now.duration_since(refusals.last) < IDLE);
-            if tenants.len() >= TENANTS {
+        if tenants.len() >= MAX_NAMESPACES && !tenants.contains_key(namespace) {
+            tenants.retain(|_, refusals| now.duration_since(refusals.last) < IDLE_TIMEOUT);
+            if tenants.len() >= MAX_NAMESPACES {
                 return self.refused.line();
             }
         }
@@ -315,7 +315,7 @@ fn log(caller: &Caller, about: About<'_>, outcome: &str, why: &str, withheld: u6
 fn claimed_key(headers: &MetadataMap) -> String {
     let value = headers.get(CLAIMED_KEY).and_then(|value| value.to_str().ok());
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=:.@_-".contains(&byte);
-    let claim = value.filter(|text| text.len() <= LONGEST && text.bytes().all(allowed));
+    let claim = value.filter(|text| text.len() <= MAX_KEY_BYTES && text.bytes().all(allowed));
     claim.unwrap_or_default().to_owned()
 }
 
@@ -335,21 +335,21 @@ mod tests {
         let logged = (0..1000).filter_map(|_| audit.line_of("shop")).count();
         assert!((32..40).contains(&logged), "{logged}");
         assert_eq!(audit.line_of("bank"), Some(0));
-        for namespace in 0..2 * TENANTS {
+        for namespace in 0..2 * MAX_NAMESPACES {
             let _ = audit.line_of(&namespace.to_string());
         }
-        assert!(audit.refused_tenants.lock().unwrap().len() <= TENANTS);
+        assert!(audit.refused_tenants.lock().unwrap().len() <= MAX_NAMESPACES);
     }
 
     #[tokio::test(start_paused = true)]
     async fn idle_namespaces_give_their_places_to_new_ones() {
         let audit = audit();
-        for namespace in 0..TENANTS {
+        for namespace in 0..MAX_NAMESPACES {
             let _ = audit.line_of(&namespace.to_string());
         }
-        tokio::time::advance(IDLE / 2).await;
+        tokio::time::advance(IDLE_TIMEOUT / 2).await;
         let _ = audit.line_of("0");
-        tokio::time::advance(IDLE / 2).await;
+        tokio::time::advance(IDLE_TIMEOUT / 2).await;
         // Strangers use up the lines that namespaces without a place share with them.
         for _ in 0..1000 {
             let _ = audit.refused.line();

@@ -14,8 +14,8 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::error::Error;
 
-/// How long an action waits for others on the same BMC.
-const WAIT: Duration = Duration::from_mins(1);
+/// Time that an action waits for others on the same BMC, at most.
+const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 
 type Gate = Arc<tokio::sync::Mutex<()>>;
 
@@ -65,7 +65,7 @@ impl BmcLocks {
     /// as known: a host that names the same BMC differently has one of them, too.
     ///
     /// # Errors
-    /// [`Error::Overloaded`] after [`WAIT`].
+    /// [`Error::Overloaded`] after [`LOCK_TIMEOUT`].
     pub(crate) async fn take(
         &self,
         bmc: &str,
@@ -88,11 +88,11 @@ impl BmcLocks {
                 _tenant: of_tenant,
             }
         };
-        let lock = tokio::time::timeout(WAIT, taking).await;
+        let lock = tokio::time::timeout(LOCK_TIMEOUT, taking).await;
         lock.map_err(|_elapsed| Error::Overloaded {
-            what: format!("other actions on the BMC {bmc} take more than {WAIT:?}"),
+            what: format!("other actions on the BMC {bmc} take more than {LOCK_TIMEOUT:?}"),
             limit: "actions-on-bmc",
-            again: WAIT,
+            again: LOCK_TIMEOUT,
         })
     }
 }

@@ -18,8 +18,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often the files are read.
-const EVERY: Duration = Duration::from_secs(10);
+/// Time between two reads of the files.
+const RESYNC_PERIOD: Duration = Duration::from_secs(10);
 
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +115,7 @@ impl Certificate {
 
     /// Reads the files again and again, without end. Logs files that cannot be used once, and keeps the certificate before.
     pub(crate) async fn follow(&self) {
-        let mut ticks = interval(EVERY);
+        let mut ticks = interval(RESYNC_PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;

@@ -17,12 +17,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Most connections of all callers. A further one takes the slot of another.
-const CONNECTIONS: usize = 512;
-/// Most connections of one namespace with admitted calls. A further one replaces another of them.
-const OF_NAMESPACE: usize = 64;
-/// How long a connection is kept over which no call is made.
-const IDLE: Duration = Duration::from_secs(30);
+/// Connections of all callers, at most. A further one replaces another.
+const MAX_CONNECTIONS: usize = 512;
+/// Connections of one namespace with admitted calls, at most. A further one replaces another of them.
+const MAX_CONNECTIONS_PER_NAMESPACE: usize = 64;
+/// Time for which a connection without calls is kept.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The connections that are open. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ struct Calls {
 
 impl Default for Connections {
     fn default() -> Self {
-        Self::new(CONNECTIONS)
+        Self::new(MAX_CONNECTIONS)
     }
 }
 
@@ -95,7 +95,7 @@ impl Connections {
         let own = namespaces.entry(namespace.to_owned()).or_default();
         own.retain(|other| other.strong_count() > 0);
         own.push_back(Arc::downgrade(open));
-        if own.len() <= OF_NAMESPACE {
+        if own.len() <= MAX_CONNECTIONS_PER_NAMESPACE {
             return;
         }
         // The oldest connection without a call in progress, or else the oldest.
@@ -162,7 +162,7 @@ impl Open {
         self.calls.borrow().in_progress == 0
     }
 
-    /// Waits until no call was in progress for [`IDLE`].
+    /// Waits until no call was in progress for [`IDLE_TIMEOUT`].
     async fn unused(&self) {
         let mut calls = self.calls.subscribe();
         loop {
@@ -171,7 +171,7 @@ impl Open {
                 if in_progress > 0 {
                     std::future::pending::<()>().await;
                 }
-                sleep_until(since + IDLE).await;
+                sleep_until(since + IDLE_TIMEOUT).await;
             };
             tokio::select! {
                 () = unused => return,
@@ -234,17 +234,17 @@ mod tests {
         let begun = Instant::now();
         let silent = connections.open(from(1));
         silent.over().await;
-        assert_eq!(begun.elapsed(), IDLE);
+        assert_eq!(begun.elapsed(), IDLE_TIMEOUT);
 
         let used = connections.open(from(1));
         let over = tokio::spawn(used.clone().over());
         let call = used.call("shop");
-        tokio::time::sleep(10 * IDLE).await;
+        tokio::time::sleep(10 * IDLE_TIMEOUT).await;
         assert!(!over.is_finished(), "a call is in progress");
         drop(call);
         let last = Instant::now();
         over.await.unwrap();
-        assert_eq!(last.elapsed(), IDLE);
+        assert_eq!(last.elapsed(), IDLE_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
@@ -265,7 +265,9 @@ mod tests {
         let other = connections.open(from(250));
         let _call = other.call("bank");
         let mut calls = Vec::new();
-        let mut peers: Vec<Peer> = (0..OF_NAMESPACE).map(|_| connections.open(from(1))).collect();
+        let mut peers: Vec<Peer> = (0..MAX_CONNECTIONS_PER_NAMESPACE)
+            .map(|_| connections.open(from(1)))
+            .collect();
         for (index, peer) in peers.iter().enumerate() {
             let call = peer.call("shop");
             if index != 7 {
@@ -294,7 +296,7 @@ mod tests {
         // Nobody waits for these threads: a lock that is never released must fail the test, not stop it.
         thread::spawn(move || {
             let connections = Connections::default();
-            let (calls, over) = mpsc::sync_channel::<Call>(OF_NAMESPACE);
+            let (calls, over) = mpsc::sync_channel::<Call>(MAX_CONNECTIONS_PER_NAMESPACE);
             let closing = thread::spawn(move || over.iter().for_each(drop));
             for _ in 0..ROUNDS {
                 // The others have calls in progress, so each of them is tried.

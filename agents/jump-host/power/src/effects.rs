@@ -13,7 +13,7 @@ use crate::{
     action::Goal,
     convert,
     error::Error,
-    execution::{Executor, READ},
+    execution::{Executor, READ_TIMEOUT},
     host::Host,
     members::Membership,
     observation::Observation,
@@ -23,11 +23,11 @@ use crate::{
     tenant::Tenant,
 };
 
-/// How often the scheduler is asked whether the cluster still holds the host.
-const HELD: Duration = Duration::from_secs(5);
+/// Time between two calls that ask the scheduler whether the cluster still holds the host, and the timeout of such a call.
+const PLACEMENT_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Reads in a row for which the BMC may refuse the session.
-const REFUSALS: u32 = 3;
+/// Consecutive reads for which the BMC may refuse the session.
+const MAX_SESSION_REFUSALS: u32 = 3;
 
 /// The effect to wait for.
 #[derive(Clone, Copy, Debug)]
@@ -148,8 +148,8 @@ impl<M: Membership> Executor<M> {
         let Effect {
             tenant, host, bmc, ..
         } = polls.effect;
-        if polls.held.elapsed() >= HELD {
-            let asked = timeout(HELD, self.check_still_held(tenant, host.id()));
+        if polls.held.elapsed() >= PLACEMENT_CHECK_INTERVAL {
+            let asked = timeout(PLACEMENT_CHECK_INTERVAL, self.check_still_held(tenant, host.id()));
             // The state of a host that another cluster holds must not be shown. An error that leaves the holder unknown does not end the wait.
             if let Ok(Err(Error::NotAMember { .. } | Error::Releasing { .. })) =
                 self.unless_over(operation, asked).await?
@@ -189,7 +189,7 @@ impl<M: Membership> Executor<M> {
                 polls.log_out().await;
                 let last = chain(&failure);
                 polls.refused += 1;
-                if polls.refused > REFUSALS {
+                if polls.refused > MAX_SESSION_REFUSALS {
                     return Err(Over::NoMoreReads(last));
                 }
                 polls.last = Some(last);
@@ -204,8 +204,8 @@ impl<M: Membership> Executor<M> {
     /// again, since it may lock the account.
     async fn log_in(&self, polls: &mut Polls<'_>) -> Result<bool, Over> {
         let Effect { tenant, host, .. } = polls.effect;
-        let credentials = timeout(READ, host.credentials(&self.client.0)).await;
-        let login = match credentials.unwrap_or(Err(Error::TooLate(READ))) {
+        let credentials = timeout(READ_TIMEOUT, host.credentials(&self.client.0)).await;
+        let login = match credentials.unwrap_or(Err(Error::TooLate(READ_TIMEOUT))) {
             Ok(credentials) => self.login_with(tenant, host, &credentials).await,
             Err(error) => Err(error),
         };

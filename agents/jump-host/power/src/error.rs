@@ -10,8 +10,8 @@ use crate::redfish::Failure;
 
 /// Domain of every `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "sip.airshipit.org";
-/// When to retry what depends on another program.
-const SOON: Duration = Duration::from_secs(1);
+/// Pause after which a caller should retry what depends on another program.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Why a call is not answered.
 #[derive(Debug, thiserror::Error)]
@@ -203,17 +203,19 @@ pub enum Error {
     },
 }
 
-/// A BMC decides how many there are, and how long they are.
+/// The names that a BMC offers, for messages: it decides how many there are, and how long they are.
 fn listed(offered: &[String]) -> String {
-    const MOST: usize = 10;
-    const LONGEST: usize = 32;
+    const MAX_NAMES: usize = 10;
+    const MAX_CHARACTERS: usize = 32;
     if offered.is_empty() {
         return "none".to_owned();
     }
-    let names = offered.iter().take(MOST);
-    let mut names: Vec<String> = names.map(|name| name.chars().take(LONGEST).collect()).collect();
-    if offered.len() > MOST {
-        names.push(format!("{} more", offered.len() - MOST));
+    let names = offered.iter().take(MAX_NAMES);
+    let mut names: Vec<String> = names
+        .map(|name| name.chars().take(MAX_CHARACTERS).collect())
+        .collect();
+    if offered.len() > MAX_NAMES {
+        names.push(format!("{} more", offered.len() - MAX_NAMES));
     }
     names.join(", ")
 }
@@ -221,11 +223,11 @@ fn listed(offered: &[String]) -> String {
 /// A message as long as a status may have it. Statuses are sent as headers, with each byte of a character beyond ASCII as three and once
 /// more in the details; a client refuses headers of more than 16 KiB, and then learns neither the code nor the reason.
 fn bounded(mut message: String) -> String {
-    const MOST: usize = 1 << 10;
-    const CUT: &str = "…";
-    if message.len() > MOST {
-        message.truncate(message.floor_char_boundary(MOST - CUT.len()));
-        message.push_str(CUT);
+    const MAX_BYTES: usize = 1 << 10;
+    const ELLIPSIS: &str = "…";
+    if message.len() > MAX_BYTES {
+        message.truncate(message.floor_char_boundary(MAX_BYTES - ELLIPSIS.len()));
+        message.push_str(ELLIPSIS);
     }
     message
 }
@@ -263,8 +265,8 @@ impl From<Error> for Status {
             }
             Error::TokenRefused(_) => (Code::Unauthenticated, "TOKEN_REFUSED", None),
             Error::NotAJumpHost { account: _, why: _ } => (Code::PermissionDenied, "NOT_A_JUMP_HOST", None),
-            Error::Standby => (Code::Unavailable, "STANDBY", Some(SOON)),
-            Error::Ending => (Code::Unavailable, "SHUTTING_DOWN", Some(SOON)),
+            Error::Standby => (Code::Unavailable, "STANDBY", Some(RETRY_DELAY)),
+            Error::Ending => (Code::Unavailable, "SHUTTING_DOWN", Some(RETRY_DELAY)),
             Error::Abandoned
             | Error::NoLongerHeld {
                 host: _,
@@ -303,13 +305,13 @@ impl From<Error> for Status {
                 precondition("OFFERED", &host);
                 (Code::FailedPrecondition, "NOT_OFFERED", None)
             }
-            Error::UnderWay { host: _ } => (Code::Aborted, "ACTION_UNDER_WAY", Some(SOON)),
+            Error::UnderWay { host: _ } => (Code::Aborted, "ACTION_UNDER_WAY", Some(RETRY_DELAY)),
             Error::TermOver { asked: _ } => (Code::Aborted, "TERM_OVER", None),
             Error::OutcomeUnknown { host: _, failure } => {
                 metadata.insert("failure".to_owned(), failure.kind().to_owned());
                 (Code::Aborted, "OUTCOME_UNKNOWN", None)
             }
-            Error::ChecksTooOld(_) => (Code::Unavailable, "TOO_LATE", Some(SOON)),
+            Error::ChecksTooOld(_) => (Code::Unavailable, "TOO_LATE", Some(RETRY_DELAY)),
             Error::NotObserved {
                 host: _,
                 reset_type: _,
@@ -328,8 +330,10 @@ impl From<Error> for Status {
                 (Code::ResourceExhausted, "OVERLOADED", Some(again))
             }
             Error::TooLate(_) => (Code::DeadlineExceeded, "TOO_LATE", None),
-            Error::Scheduler(_) => (Code::Unavailable, "SCHEDULER_FAILED", Some(SOON)),
-            Error::ApiServer { what: _, source: _ } => (Code::Unavailable, "API_SERVER_FAILED", Some(SOON)),
+            Error::Scheduler(_) => (Code::Unavailable, "SCHEDULER_FAILED", Some(RETRY_DELAY)),
+            Error::ApiServer { what: _, source: _ } => {
+                (Code::Unavailable, "API_SERVER_FAILED", Some(RETRY_DELAY))
+            }
         };
         if again.is_some() {
             details.set_retry_info(again);
@@ -347,8 +351,8 @@ pub(crate) fn reason(status: &Status) -> String {
 
 /// A value for messages: a caller chooses its length.
 pub(crate) fn clipped(value: &str) -> String {
-    const MOST: usize = 128;
-    value.chars().take(MOST).collect()
+    const MAX_CHARACTERS: usize = 128;
+    value.chars().take(MAX_CHARACTERS).collect()
 }
 
 #[cfg(test)]

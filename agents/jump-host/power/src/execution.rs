@@ -24,12 +24,12 @@ use crate::{
     tenant::Tenant,
 };
 
-/// How long everything before an action may take.
-const PREPARE: Duration = Duration::from_secs(90);
-/// How long a host may be read.
-pub(crate) const READ: Duration = Duration::from_secs(45);
-/// How old the last checks before an action may be when it is sent.
-const FRESH: Duration = Duration::from_secs(2);
+/// Timeout of all steps before an action.
+const PREPARATION_TIMEOUT: Duration = Duration::from_secs(90);
+/// Timeout of a read of a host.
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(45);
+/// Age that the last checks before an action may have when it is sent.
+const MAX_CHECK_AGE: Duration = Duration::from_secs(2);
 
 /// How long an action's effect is waited for, and how often it is read.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ struct Prepared {
 
 impl<M: Membership> Executor<M> {
     /// A host as its BMC shows it, and the reset types that the BMC offers. Must not be cancelled: a session that the BMC has made
-    /// would be left there. It ends within the time that a BMC has for the login, [`READ`], and the time for the logout.
+    /// would be left there. It ends within the time that a BMC has for the login, [`READ_TIMEOUT`], and the time for the logout.
     ///
     /// # Errors
     /// Every [`Error`] about a host.
@@ -113,7 +113,9 @@ impl<M: Membership> Executor<M> {
             let credentials = host.credentials(&self.client.0).await?;
             Ok((host, slot, credentials))
         };
-        let before = timeout(READ, before).await.unwrap_or(Err(Error::TooLate(READ)));
+        let before = timeout(READ_TIMEOUT, before)
+            .await
+            .unwrap_or(Err(Error::TooLate(READ_TIMEOUT)));
         let (host, _slot, credentials) = before?;
         let mut client = self.login_with(tenant, &host, &credentials).await?;
         let read = async {
@@ -121,11 +123,11 @@ impl<M: Membership> Executor<M> {
             let offered = client.offered(&system).await?;
             Ok((system, offered))
         };
-        let read = self.stop.run_until_cancelled(timeout(READ, read)).await;
+        let read = self.stop.run_until_cancelled(timeout(READ_TIMEOUT, read)).await;
         client.logout().await;
         let read = read
             .ok_or(Error::Ending)?
-            .map_err(|_elapsed| Error::TooLate(READ))?;
+            .map_err(|_elapsed| Error::TooLate(READ_TIMEOUT))?;
         let (system, offered) = read.map_err(|failure| failed(&host, failure))?;
         Ok((host, system, offered))
     }
@@ -185,9 +187,9 @@ impl<M: Membership> Executor<M> {
             }));
             return Ok(());
         };
-        if checked.elapsed() > FRESH {
+        if checked.elapsed() > MAX_CHECK_AGE {
             client.logout().await;
-            return Err(Error::ChecksTooOld(FRESH));
+            return Err(Error::ChecksTooOld(MAX_CHECK_AGE));
         }
         sending(reset_type);
         operation.sending();
@@ -231,9 +233,9 @@ impl<M: Membership> Executor<M> {
             let credentials = host.credentials(&self.client.0).await?;
             Ok((host, credentials))
         };
-        let before = self.stop.run_until_cancelled(timeout(READ, before)).await;
+        let before = self.stop.run_until_cancelled(timeout(READ_TIMEOUT, before)).await;
         let before = before.ok_or(Error::Ending)?;
-        let (host, credentials) = before.unwrap_or(Err(Error::TooLate(READ)))?;
+        let (host, credentials) = before.unwrap_or(Err(Error::TooLate(READ_TIMEOUT)))?;
         // As in `read`, not cancelled: a session that the BMC has made would be left there.
         let mut client = self.login_with(tenant, &host, &credentials).await?;
         let decided = async {
@@ -267,8 +269,11 @@ impl<M: Membership> Executor<M> {
             let host = self.reread(tenant, &host).await?;
             Ok((host, system, send, checked))
         };
-        let decided = self.stop.run_until_cancelled(timeout(PREPARE, decided)).await;
-        let decided = decided.map(|decided| decided.unwrap_or(Err(Error::TooLate(PREPARE))));
+        let decided = self
+            .stop
+            .run_until_cancelled(timeout(PREPARATION_TIMEOUT, decided))
+            .await;
+        let decided = decided.map(|decided| decided.unwrap_or(Err(Error::TooLate(PREPARATION_TIMEOUT))));
         match decided.unwrap_or(Err(Error::Ending)) {
             Ok((host, system, send, checked)) => {
                 let reset_type = send.as_ref().map(|(reset_type, _)| *reset_type);

@@ -17,21 +17,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::{error::Error, rates::Rates, token::Holder};
 
 /// Concurrent calls of one namespace.
-const CALLS_IN_NAMESPACE: usize = 64;
+const MAX_CONCURRENT_CALLS_PER_NAMESPACE: usize = 64;
 /// Concurrent calls of one cluster.
-const CALLS_OF_CLUSTER: usize = 16;
-/// Calls of one `ServiceAccount` a second, and how many at once: each costs several reads of the API server.
-const CALLS_OF_ACCOUNT: [NonZeroU32; 2] = [NonZeroU32::new(5).unwrap(), NonZeroU32::new(20).unwrap()];
+const MAX_CONCURRENT_CALLS_PER_CLUSTER: usize = 16;
+/// Calls of one `ServiceAccount` a second, and the burst: each costs several reads of the API server.
+const ACCOUNT_CALL_RATE: [NonZeroU32; 2] = [NonZeroU32::new(5).unwrap(), NonZeroU32::new(20).unwrap()];
 /// The same for a namespace, which is a tenant.
-const CALLS_OF_NAMESPACE: [NonZeroU32; 2] = [NonZeroU32::new(10).unwrap(), NonZeroU32::new(30).unwrap()];
-/// Actions of one cluster a minute, and how many at once.
-const ACTIONS_OF_CLUSTER: [NonZeroU32; 2] = [NonZeroU32::new(30).unwrap(), NonZeroU32::new(30).unwrap()];
-/// Actions on one host a minute, and how many at once: BMCs and power supplies suffer from more.
-const ACTIONS_ON_HOST: [NonZeroU32; 2] = [NonZeroU32::new(4).unwrap(), NonZeroU32::new(4).unwrap()];
-/// Clusters, and hosts, for which limiters are kept. Beyond that number, limiters that allow a full burst again are removed.
-const REMEMBERED: usize = 1024;
-/// When to retry after a place was not free.
-const SOON: Duration = Duration::from_millis(200);
+const NAMESPACE_CALL_RATE: [NonZeroU32; 2] = [NonZeroU32::new(10).unwrap(), NonZeroU32::new(30).unwrap()];
+/// Actions of one cluster a minute, and the burst.
+const CLUSTER_ACTION_RATE: [NonZeroU32; 2] = [NonZeroU32::new(30).unwrap(), NonZeroU32::new(30).unwrap()];
+/// Actions on one host a minute, and the burst: more wear out BMCs and power supplies.
+const HOST_ACTION_RATE: [NonZeroU32; 2] = [NonZeroU32::new(4).unwrap(), NonZeroU32::new(4).unwrap()];
+/// Clusters, and hosts, for which limiters are kept at most. Beyond that number, limiters that allow a full burst again are removed.
+const MAX_LIMITERS: usize = 1024;
+/// Pause after which a caller should retry when a limit of concurrent calls was reached.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Limits of calls and actions.
 #[derive(Debug)]
@@ -61,8 +61,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             calls: Mutex::default(),
-            accounts: per_second(CALLS_OF_ACCOUNT),
-            namespaces: per_second(CALLS_OF_NAMESPACE),
+            accounts: per_second(ACCOUNT_CALL_RATE),
+            namespaces: per_second(NAMESPACE_CALL_RATE),
             clusters: Mutex::default(),
             hosts: Mutex::default(),
         }
@@ -77,12 +77,12 @@ impl Limits {
     pub(crate) fn call(&self, holder: &Holder) -> Result<(), Error> {
         let overloaded = |what: String, limit| move |again| Error::Overloaded { what, limit, again };
         let (account, namespace) = (holder.account.to_string(), &holder.account.namespace);
-        let [rate, _] = CALLS_OF_NAMESPACE;
+        let [rate, _] = NAMESPACE_CALL_RATE;
         let what = format!("namespace {namespace} makes more than {rate} calls a second");
         self.namespaces
             .count(namespace)
             .map_err(overloaded(what, "calls-of-namespace"))?;
-        let [rate, _] = CALLS_OF_ACCOUNT;
+        let [rate, _] = ACCOUNT_CALL_RATE;
         let what = format!("ServiceAccount {account} makes more than {rate} calls a second");
         self.accounts
             .count(&account)
@@ -96,21 +96,23 @@ impl Limits {
     pub(crate) fn enter(&self, namespace: &str, cluster: &str) -> Result<CallSlot, Error> {
         let calls = {
             let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-            calls.retain(|_, calls| calls.available_permits() < CALLS_IN_NAMESPACE);
-            let new = || Arc::new(Semaphore::new(CALLS_IN_NAMESPACE));
+            calls.retain(|_, calls| calls.available_permits() < MAX_CONCURRENT_CALLS_PER_NAMESPACE);
+            let new = || Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS_PER_NAMESPACE));
             let calls = calls.entry(namespace.to_owned()).or_insert_with(new);
             Arc::clone(calls).try_acquire_owned()
         };
         let in_namespace = calls.map_err(|_| {
             overloaded(
-                format!("{CALLS_IN_NAMESPACE} calls of namespace {namespace} are in progress"),
+                format!(
+                    "{MAX_CONCURRENT_CALLS_PER_NAMESPACE} calls of namespace {namespace} are in progress"
+                ),
                 "calls-in-namespace",
             )
         })?;
         let calls = Arc::clone(&self.account(cluster).calls).try_acquire_owned();
         let of_cluster = calls.map_err(|_| {
             overloaded(
-                format!("{CALLS_OF_CLUSTER} calls of this cluster are in progress"),
+                format!("{MAX_CONCURRENT_CALLS_PER_CLUSTER} calls of this cluster are in progress"),
                 "calls-of-cluster",
             )
         })?;
@@ -125,20 +127,20 @@ impl Limits {
     /// # Errors
     /// [`Error::TooManyActions`].
     pub(crate) fn act(&self, cluster: &str, host: &str) -> Result<(), Error> {
-        let [per_minute, _] = ACTIONS_OF_CLUSTER;
+        let [per_minute, _] = CLUSTER_ACTION_RATE;
         let what = format!("the cluster may start {per_minute} actions a minute");
         check(&self.account(cluster).actions, what)?;
         let limiter = {
             let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-            if hosts.len() >= REMEMBERED {
+            if hosts.len() >= MAX_LIMITERS {
                 // A limiter that allows a full burst is like a new one.
-                let [_, burst] = ACTIONS_ON_HOST;
+                let [_, burst] = HOST_ACTION_RATE;
                 hosts.retain(|_, limiter| !matches!(limiter.check_n(burst), Ok(Ok(()))));
             }
-            let new = || Arc::new(limiter(ACTIONS_ON_HOST));
+            let new = || Arc::new(limiter(HOST_ACTION_RATE));
             Arc::clone(hosts.entry(host.to_owned()).or_insert_with(new))
         };
-        let [per_minute, _] = ACTIONS_ON_HOST;
+        let [per_minute, _] = HOST_ACTION_RATE;
         check(
             &limiter,
             format!("{per_minute} actions a minute may be started on one host"),
@@ -147,17 +149,17 @@ impl Limits {
 
     fn account(&self, cluster: &str) -> Arc<Account> {
         let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
-        if clusters.len() >= REMEMBERED {
-            let [_, burst] = ACTIONS_OF_CLUSTER;
+        if clusters.len() >= MAX_LIMITERS {
+            let [_, burst] = CLUSTER_ACTION_RATE;
             clusters.retain(|_, account| {
-                let idle = account.calls.available_permits() == CALLS_OF_CLUSTER;
+                let idle = account.calls.available_permits() == MAX_CONCURRENT_CALLS_PER_CLUSTER;
                 !idle || !matches!(account.actions.check_n(burst), Ok(Ok(())))
             });
         }
         let new = || {
             Arc::new(Account {
-                calls: Arc::new(Semaphore::new(CALLS_OF_CLUSTER)),
-                actions: limiter(ACTIONS_OF_CLUSTER),
+                calls: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS_PER_CLUSTER)),
+                actions: limiter(CLUSTER_ACTION_RATE),
             })
         };
         Arc::clone(clusters.entry(cluster.to_owned()).or_insert_with(new))
@@ -183,7 +185,7 @@ fn overloaded(what: String, limit: &'static str) -> Error {
     Error::Overloaded {
         what,
         limit,
-        again: SOON,
+        again: RETRY_DELAY,
     }
 }
 
@@ -195,7 +197,9 @@ mod tests {
     fn one_cluster_does_not_use_up_the_places_of_another() {
         let limits = Limits::default();
         let enter = |cluster| limits.enter("shop", cluster);
-        let taken: Vec<CallSlot> = (0..CALLS_OF_CLUSTER).map(|_| enter("a").unwrap()).collect();
+        let taken: Vec<CallSlot> = (0..MAX_CONCURRENT_CALLS_PER_CLUSTER)
+            .map(|_| enter("a").unwrap())
+            .collect();
         assert!(matches!(enter("a"), Err(Error::Overloaded { .. })));
         enter("b").unwrap();
         drop(taken);
@@ -208,10 +212,10 @@ mod tests {
         let entered = (0..100).flat_map(|cluster| {
             let cluster = format!("shop-{cluster}");
             let limits = &limits;
-            (0..CALLS_OF_CLUSTER).filter_map(move |_| limits.enter("shop", &cluster).ok())
+            (0..MAX_CONCURRENT_CALLS_PER_CLUSTER).filter_map(move |_| limits.enter("shop", &cluster).ok())
         });
         let taken: Vec<CallSlot> = entered.collect();
-        assert_eq!(taken.len(), CALLS_IN_NAMESPACE);
+        assert_eq!(taken.len(), MAX_CONCURRENT_CALLS_PER_NAMESPACE);
         limits.enter("bank", "billing").unwrap();
         drop(taken);
         limits.enter("shop", "shop-0").unwrap();
@@ -262,9 +266,9 @@ mod tests {
     #[test]
     fn limiters_that_are_full_again_are_forgotten() {
         let limits = Limits::default();
-        for host in 0..2 * REMEMBERED {
+        for host in 0..2 * MAX_LIMITERS {
             limits.account(&host.to_string());
         }
-        assert!(limits.clusters.lock().unwrap().len() <= REMEMBERED);
+        assert!(limits.clusters.lock().unwrap().len() <= MAX_LIMITERS);
     }
 }

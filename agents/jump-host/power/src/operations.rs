@@ -1,7 +1,7 @@
 //! Actions by their idempotency keys: the agent carries each out once, however often it is requested.
 //!
 //! An action belongs to the process, not to the call that began it: it continues when that call ends, and a repetition with the same key gets the
-//! same steps. The process forgets it [`KEPT`] after its end. A process that began later does not know it, so callers state the term that they
+//! same steps. The process forgets it [`RETENTION`] after its end. A process that began later does not know it, so callers state the term that they
 //! know, and a repetition that reaches another process is refused instead of carried out again.
 
 use std::{
@@ -18,12 +18,12 @@ use tonic::Status;
 
 use crate::{action::Action, error::Error};
 
-/// For how long an action is known after its end.
-const KEPT: Duration = Duration::from_mins(15);
-/// Most actions of one cluster that are known: more than the limit of actions allows in that time.
-const MOST: usize = 512;
-/// Most steps of one action; a host that changes its power state more often shows no more of them.
-const STEPS: usize = 64;
+/// Time for which an action is known after its end.
+const RETENTION: Duration = Duration::from_mins(15);
+/// Actions of one cluster that are known at most: more than the limit of actions allows in that time.
+const MAX_ACTIONS_PER_CLUSTER: usize = 512;
+/// Steps of one action that are recorded at most; a host may change its power state more often.
+const MAX_STEPS: usize = 64;
 /// Length of a key.
 const KEY: std::ops::RangeInclusive<usize> = 16..=64;
 
@@ -124,7 +124,9 @@ impl Operations {
     pub(crate) fn repeated(&self, cluster: &str, key: &Key, asked: &str, action: Action) -> Option<Follower> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earlier = known.get(&(cluster.to_owned(), key.clone()))?;
-        let is_kept = earlier.ended.is_none_or(|ended| Instant::now() < ended + KEPT);
+        let is_kept = earlier
+            .ended
+            .is_none_or(|ended| Instant::now() < ended + RETENTION);
         let is_same = (&*earlier.asked, earlier.action) == (asked, action);
         (is_kept && is_same).then(|| Follower(earlier.progress.clone()))
     }
@@ -146,7 +148,7 @@ impl Operations {
     ) -> Result<Begun, Error> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        known.retain(|_, known| known.ended.is_none_or(|ended| now < ended + KEPT));
+        known.retain(|_, known| known.ended.is_none_or(|ended| now < ended + RETENTION));
         let key = (cluster.to_owned(), key);
         if let Some(earlier) = known.get(&key) {
             if (&*earlier.host, earlier.action) == (host, action) {
@@ -167,10 +169,12 @@ impl Operations {
             }
             superseded.push(earlier.superseded.clone());
         }
-        if known.keys().filter(|(of, _)| of == cluster).count() >= MOST {
+        if known.keys().filter(|(of, _)| of == cluster).count() >= MAX_ACTIONS_PER_CLUSTER {
             return Err(Error::TooManyActions {
-                what: format!("the limit of {MOST} recent or unfinished actions of the cluster is reached"),
-                again: KEPT,
+                what: format!(
+                    "the limit of {MAX_ACTIONS_PER_CLUSTER} recent or unfinished actions of the cluster is reached"
+                ),
+                again: RETENTION,
             });
         }
         admit()?;
@@ -200,7 +204,7 @@ impl Operation {
     /// Records a step, and shows it to the followers.
     pub(crate) fn step(&self, step: Step) {
         self.progress.send_modify(|progress| {
-            if progress.steps.len() < STEPS || matches!(step, Step::Done(_)) {
+            if progress.steps.len() < MAX_STEPS || matches!(step, Step::Done(_)) {
                 progress.steps.push(SetPowerResponse {
                     time: Some(SystemTime::now().into()),
                     step: Some(step),

@@ -8,8 +8,8 @@ use governor::{
     state::keyed::HashMapStateStore,
 };
 
-/// Keys that are remembered. Beyond them all keys share one limit, until some have their full burst again.
-const KEYS: usize = 4096;
+/// Keys with a limit of their own, at most. Beyond that number all further keys share one limit, until some have their full burst again.
+const MAX_KEYS: usize = 4096;
 
 /// The same limit for each of many keys.
 pub(crate) struct Rates(RateLimiter<String, HashMapStateStore<String>, DefaultClock>);
@@ -46,13 +46,13 @@ impl Rates {
     }
 
     fn forget_idle(&self) {
-        if self.0.len() > KEYS {
+        if self.0.len() > MAX_KEYS {
             self.0.retain_recent();
         }
     }
 
     fn key(&self, key: &str) -> String {
-        if self.0.len() > KEYS {
+        if self.0.len() > MAX_KEYS {
             String::new()
         } else {
             key.to_owned()
@@ -102,10 +102,10 @@ mod tests {
     #[test]
     fn a_bounded_number_of_keys_is_remembered() {
         let rates = Rates::new(Quota::per_hour(NonZeroU32::MIN));
-        let counted = (0..2 * KEYS)
+        let counted = (0..2 * MAX_KEYS)
             .filter(|key| rates.count(&key.to_string()).is_ok())
             .count();
-        assert!(rates.0.len() <= KEYS + 2, "{}", rates.0.len());
-        assert!(counted <= KEYS + 2, "{counted}");
+        assert!(rates.0.len() <= MAX_KEYS + 2, "{}", rates.0.len());
+        assert!(counted <= MAX_KEYS + 2, "{counted}");
     }
 }

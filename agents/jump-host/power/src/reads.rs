@@ -12,19 +12,20 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{error::Error, rates::Rates, semaphores::Semaphores};
 
-/// Reads of one BMC at a time, however many systems it serves. A tenant has one of them: a BMC may serve hosts of several tenants.
-const AT_ONCE: usize = 2;
-/// How long a read waits for others of the same BMC.
-const WAIT: Duration = Duration::from_secs(10);
-/// Reads of one host a minute.
-const OF_HOST: NonZeroU32 = NonZeroU32::new(30).unwrap();
-/// Reads of one cluster's hosts a minute.
-const OF_CLUSTER: NonZeroU32 = NonZeroU32::new(120).unwrap();
-/// Hosts that the lists of one namespace may read from the API server a second, and how many at once: as many as a cluster can have.
-const LISTED: NonZeroU32 = NonZeroU32::new(100).unwrap();
-const LISTED_AT_ONCE: NonZeroU32 = NonZeroU32::new(2_000).unwrap();
-/// When to retry while a BMC is being read.
-const SOON: Duration = Duration::from_secs(1);
+/// Concurrent reads of one BMC, however many systems it serves. A tenant has one of them: a BMC may serve hosts of several tenants.
+const MAX_CONCURRENT_READS_PER_BMC: usize = 2;
+/// Time that a read waits for others of the same BMC, at most.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Reads of one host a minute, at most.
+const HOST_READS_PER_MINUTE: NonZeroU32 = NonZeroU32::new(30).unwrap();
+/// Reads of one cluster's hosts a minute, at most.
+const CLUSTER_READS_PER_MINUTE: NonZeroU32 = NonZeroU32::new(120).unwrap();
+/// Hosts that the lists of one namespace may read from the API server a second.
+const LISTED_HOSTS_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).unwrap();
+/// Hosts that these lists may read at once: as many as a cluster can have.
+const LISTED_HOSTS_BURST: NonZeroU32 = NonZeroU32::new(2_000).unwrap();
+/// Pause after which a caller should retry while a BMC is being read.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The reads that are under way, and how many there were.
 #[derive(Debug)]
@@ -62,9 +63,9 @@ impl Default for Reads {
             bmcs: Semaphores::default(),
             tenants_of_bmcs: Semaphores::default(),
             observers: Mutex::default(),
-            hosts: Rates::new(Quota::per_minute(OF_HOST)),
-            clusters: Rates::new(Quota::per_minute(OF_CLUSTER)),
-            lists: Rates::new(Quota::per_second(LISTED).allow_burst(LISTED_AT_ONCE)),
+            hosts: Rates::new(Quota::per_minute(HOST_READS_PER_MINUTE)),
+            clusters: Rates::new(Quota::per_minute(CLUSTER_READS_PER_MINUTE)),
+            lists: Rates::new(Quota::per_second(LISTED_HOSTS_PER_SECOND).allow_burst(LISTED_HOSTS_BURST)),
         }
     }
 }
@@ -76,11 +77,12 @@ impl Reads {
     /// [`Error::Overloaded`].
     pub(crate) fn count(&self, cluster: &str, host: &str) -> Result<(), Error> {
         let overloaded = |what: String, limit| move |again| Error::Overloaded { what, limit, again };
-        let of_host = format!("one host may be read {OF_HOST} times a minute");
+        let of_host = format!("one host may be read {HOST_READS_PER_MINUTE} times a minute");
         self.hosts
             .count(host)
             .map_err(overloaded(of_host, "reads-of-host"))?;
-        let of_cluster = format!("the hosts of a cluster may be read {OF_CLUSTER} times a minute");
+        let of_cluster =
+            format!("the hosts of a cluster may be read {CLUSTER_READS_PER_MINUTE} times a minute");
         self.clusters
             .count(cluster)
             .map_err(overloaded(of_cluster, "reads-of-cluster"))
@@ -94,7 +96,7 @@ impl Reads {
         let hosts = u32::try_from(hosts).unwrap_or(u32::MAX);
         let counted = NonZeroU32::new(hosts).map_or(Ok(()), |hosts| self.lists.count_many(namespace, hosts));
         counted.map_err(|again| Error::Overloaded {
-            what: format!("lists of a namespace may read {LISTED} hosts a second"),
+            what: format!("lists of a namespace may read {LISTED_HOSTS_PER_SECOND} hosts a second"),
             limit: "reads-of-lists",
             again,
         })
@@ -112,25 +114,25 @@ impl Reads {
     /// Waits for the right to read from a BMC (host and port), as one of a namespace.
     ///
     /// # Errors
-    /// [`Error::Overloaded`] after [`WAIT`].
+    /// [`Error::Overloaded`] after [`QUEUE_TIMEOUT`].
     pub(crate) async fn slot(&self, bmc: &str, namespace: &str) -> Result<ReadSlot, Error> {
         let taking = async {
             let own = self
                 .tenants_of_bmcs
                 .get((bmc.to_owned(), namespace.to_owned()), 1);
             let of_tenant = own.acquire_owned().await.ok()?;
-            let all = self.bmcs.get(bmc.to_owned(), AT_ONCE);
+            let all = self.bmcs.get(bmc.to_owned(), MAX_CONCURRENT_READS_PER_BMC);
             let of_bmc = all.acquire_owned().await.ok()?;
             Some(ReadSlot {
                 _bmc: of_bmc,
                 _tenant: of_tenant,
             })
         };
-        let slot = tokio::time::timeout(WAIT, taking).await;
+        let slot = tokio::time::timeout(QUEUE_TIMEOUT, taking).await;
         slot.ok().flatten().ok_or_else(|| Error::Overloaded {
-            what: format!("other reads of the BMC {bmc} take more than {WAIT:?}"),
+            what: format!("other reads of the BMC {bmc} take more than {QUEUE_TIMEOUT:?}"),
             limit: "reads-of-bmc",
-            again: SOON,
+            again: RETRY_DELAY,
         })
     }
 }
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn reads_of_a_host_are_rate_limited_with_a_retry_time() {
         let reads = Reads::default();
-        for _ in 0..OF_HOST.get() {
+        for _ in 0..HOST_READS_PER_MINUTE.get() {
             reads.count("c", "h").unwrap();
         }
         let error = reads.count("d", "h").unwrap_err();

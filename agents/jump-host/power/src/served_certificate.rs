@@ -14,8 +14,8 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _
 
 use crate::certificate::Certificate;
 
-/// A certificate should have more than one part in so many of its life left: cert-manager renews it when a third is left.
-const LEFT: u32 = 10;
+/// A certificate is reported once less than one part in so many of its lifetime remains: cert-manager renews it when a third remains.
+const EXPIRY_DIVISOR: u32 = 10;
 
 /// Why clients cannot call the service; for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl ServedCertificate {
             let why = format!("the new certificate of PowerService cannot be used ({why})");
             return Some(Flaw::Later(why, not_after));
         }
-        (left < life / LEFT).then(|| {
+        (left < life / EXPIRY_DIVISOR).then(|| {
             Flaw::Later(
                 "the certificate of PowerService was not renewed".to_owned(),
                 not_after,

@@ -17,12 +17,12 @@ use crate::{
     service::{Api, Standing},
 };
 
-/// Calls of one connection at once. More wait in the client, so the headers of so many are kept at most.
-const CALLS: u16 = 16;
-/// Largest request, in bytes.
-const MESSAGE: usize = 16 << 10;
-/// Bytes of a connection's requests that are kept before they are read.
-const WINDOW: u32 = 64 << 10;
+/// Concurrent calls of one connection. Further ones wait in the client, so the server keeps the headers of so many calls at most.
+const MAX_CONCURRENT_STREAMS: u16 = 16;
+/// Bytes of a request, at most.
+const MAX_REQUEST_BYTES: usize = 16 << 10;
+/// Bytes of a connection's requests that are buffered before they are read.
+const WINDOW_BYTES: u32 = 64 << 10;
 
 /// Options of the port.
 #[derive(Clone, Debug, clap::Args)]
@@ -146,14 +146,15 @@ impl<M: Membership> Server<M> {
             // Errors carry these: without them grpcurl shows their details as raw bytes.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
             .build_v1()?;
-        let service = PowerServiceServer::new(Api(standing.clone())).max_decoding_message_size(MESSAGE);
+        let service =
+            PowerServiceServer::new(Api(standing.clone())).max_decoding_message_size(MAX_REQUEST_BYTES);
         let routes = Routes::new(service).add_service(reflection);
         tracing::info!(%address, "serving PowerService");
         let serving = grpc_server()
-            .max_concurrent_streams(u32::from(CALLS))
-            .concurrency_limit_per_connection(CALLS.into())
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW)
+            .max_concurrent_streams(u32::from(MAX_CONCURRENT_STREAMS))
+            .concurrency_limit_per_connection(MAX_CONCURRENT_STREAMS.into())
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming(listener, acceptor), stop.cancelled_owned());
         tokio::select! {

@@ -26,7 +26,7 @@ use crate::{
     connections::{Call, Peer},
     convert,
     error::{Error, clipped},
-    execution::{DebugClient, Ending, Executor, Pace, READ},
+    execution::{DebugClient, Ending, Executor, Pace, READ_TIMEOUT},
     host::Host,
     limits::{CallSlot, Limits},
     members::{Intent, Member, Membership, named},
@@ -37,10 +37,10 @@ use crate::{
     token::Reviews,
 };
 
-/// How long a list may take.
-const LIST: Duration = Duration::from_secs(30);
-/// `BareMetalHosts` that one list reads at once.
-const CONCURRENT: usize = 16;
+/// Timeout of a list.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Concurrent reads of `BareMetalHost`s for one list.
+const MAX_CONCURRENT_READS: usize = 16;
 /// Name of the controller in Events.
 const CONTROLLER: &str = "sip-jump-host-agent";
 
@@ -255,8 +255,8 @@ impl<M: Membership> Admitted<M> {
                 Err(error) => Err(error),
             }
         });
-        let hosts = timeout(LIST, hosts.buffered(CONCURRENT).try_collect()).await;
-        Ok(self.listed(hosts.unwrap_or(Err(Error::TooLate(LIST)))?))
+        let hosts = timeout(LIST_TIMEOUT, hosts.buffered(MAX_CONCURRENT_READS).try_collect()).await;
+        Ok(self.listed(hosts.unwrap_or(Err(Error::TooLate(LIST_TIMEOUT)))?))
     }
 
     fn listed(&self, hosts: Vec<WireHost>) -> ListHostsResponse {
@@ -277,9 +277,9 @@ impl<M: Membership> Admitted<M> {
             power.answers.note(&tenant.cluster, &id, &read);
             read
         });
-        match timeout(READ, reading).await {
+        match timeout(READ_TIMEOUT, reading).await {
             Ok(read) => read.unwrap_or(Err(Error::Ending)),
-            Err(_elapsed) => Err(Error::TooLate(READ)),
+            Err(_elapsed) => Err(Error::TooLate(READ_TIMEOUT)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reviews tokens by the API server.
 //!
-//! A token must be bound to a pod and made for the audience of this service. A good answer is kept for [`KEPT`], so that a command
+//! A token must be bound to a pod and made for the audience of this service. A good answer is kept for [`CACHE_TTL`], so that a command
 //! of several calls costs one review; whether the pod still exists is read anew for each call ([`crate::tenant`]).
 
 use std::{
@@ -25,21 +25,22 @@ use crate::{error::Error, rates::Rates, semaphores::Semaphores};
 /// The audience that a token must be made for.
 pub const AUDIENCE: &str = "sip-power";
 
-/// For how long a good answer counts.
-const KEPT: Duration = Duration::from_secs(5);
-/// Most answers that are kept.
-const MOST: usize = 1024;
-/// Concurrent reviews, of all addresses.
-const REVIEWS: usize = 64;
-/// Concurrent reviews of one address: slow reviews of some leave room for others.
-const OF_ADDRESS: usize = 2;
-/// Reviews a second that one address may cause, and how many at once.
-const RATE: NonZeroU32 = NonZeroU32::new(10).unwrap();
-const BURST: NonZeroU32 = NonZeroU32::new(20).unwrap();
-/// Longest token, in bytes.
-const LONGEST: usize = 8 << 10;
-/// When to retry after a limit.
-const SOON: Duration = Duration::from_millis(500);
+/// Time for which a review that accepts a token is cached.
+const CACHE_TTL: Duration = Duration::from_secs(5);
+/// Reviews that are cached at most.
+const MAX_CACHED_REVIEWS: usize = 1024;
+/// Concurrent reviews for all addresses.
+const MAX_CONCURRENT_REVIEWS: usize = 64;
+/// Concurrent reviews for one address: slow reviews for some leave room for others.
+const MAX_CONCURRENT_REVIEWS_PER_ADDRESS: usize = 2;
+/// Reviews a second that one address may cause.
+const ADDRESS_REVIEWS_PER_SECOND: NonZeroU32 = NonZeroU32::new(10).unwrap();
+/// Reviews that one address may cause at once.
+const ADDRESS_REVIEW_BURST: NonZeroU32 = NonZeroU32::new(20).unwrap();
+/// Bytes of a token, at most.
+const MAX_TOKEN_BYTES: usize = 8 << 10;
+/// Time that a call waits for a review, and pause after which a caller should retry.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 const ACCOUNT: &str = "system:serviceaccount:";
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
@@ -80,9 +81,11 @@ impl Reviews {
         Self {
             client,
             kept: Mutex::default(),
-            all: Semaphore::new(REVIEWS),
+            all: Semaphore::new(MAX_CONCURRENT_REVIEWS),
             addresses: Semaphores::default(),
-            rates: Rates::new(Quota::per_second(RATE).allow_burst(BURST)),
+            rates: Rates::new(
+                Quota::per_second(ADDRESS_REVIEWS_PER_SECOND).allow_burst(ADDRESS_REVIEW_BURST),
+            ),
         }
     }
 
@@ -99,25 +102,27 @@ impl Reviews {
         let overloaded = |what: String, limit| Error::Overloaded {
             what,
             limit,
-            again: SOON,
+            again: RETRY_DELAY,
         };
         let network = network(from);
         if self.rates.count(&network.to_string()).is_err() {
-            let what = format!("{from} presents more than {RATE} new tokens a second");
+            let what = format!("{from} presents more than {ADDRESS_REVIEWS_PER_SECOND} new tokens a second");
             return Err(overloaded(what, "tokens"));
         }
         let permits = async {
             let own = self
                 .addresses
-                .get(network, OF_ADDRESS)
+                .get(network, MAX_CONCURRENT_REVIEWS_PER_ADDRESS)
                 .acquire_owned()
                 .await
                 .ok()?;
             Some((own, self.all.acquire().await.ok()?))
         };
-        let Ok(Some(_permits)) = tokio::time::timeout(SOON, permits).await else {
+        let Ok(Some(_permits)) = tokio::time::timeout(RETRY_DELAY, permits).await else {
             return Err(overloaded(
-                format!("{OF_ADDRESS} tokens from {from}, or {REVIEWS} in all, are being reviewed"),
+                format!(
+                    "{MAX_CONCURRENT_REVIEWS_PER_ADDRESS} tokens from {from}, or {MAX_CONCURRENT_REVIEWS} in all, are being reviewed"
+                ),
                 "reviews",
             ));
         };
@@ -166,11 +171,11 @@ impl Reviews {
     fn keep(&self, digest: [u8; 32], holder: &Holder) {
         let now = Instant::now();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MOST {
+        if kept.len() >= MAX_CACHED_REVIEWS {
             kept.retain(|_, (until, _)| *until > now);
         }
-        if kept.len() < MOST {
-            kept.insert(digest, (now + KEPT, holder.clone()));
+        if kept.len() < MAX_CACHED_REVIEWS {
+            kept.insert(digest, (now + CACHE_TTL, holder.clone()));
         }
     }
 }
@@ -182,7 +187,8 @@ fn bearer(headers: &MetadataMap) -> Result<&str, Error> {
         .ok_or_else(|| refused("there is none: send the header `authorization: Bearer TOKEN`"))?;
     let token = value.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
     let token = token.ok_or_else(|| refused("the header is not `authorization: Bearer TOKEN`"))?;
-    if token.is_empty() || token.len() > LONGEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if token.is_empty() || token.len() > MAX_TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic())
+    {
         return Err(refused("it has not the form of a token"));
     }
     Ok(token)
@@ -275,7 +281,7 @@ mod tests {
         for bad in ["", "abc", "bearer abc", "Bearer ", "Bearer a b", "Basic abc"] {
             assert!(with(bad).is_err(), "{bad}");
         }
-        assert!(with(&format!("Bearer {}", "a".repeat(LONGEST + 1))).is_err());
+        assert!(with(&format!("Bearer {}", "a".repeat(MAX_TOKEN_BYTES + 1))).is_err());
         assert!(bearer(&MetadataMap::new()).is_err());
     }
 }

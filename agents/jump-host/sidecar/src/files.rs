@@ -15,10 +15,10 @@ use render::jump_host::{
 };
 use tokio::fs;
 
-/// Files without secrets.
-const READABLE: u32 = 0o444;
-/// Private keys: ssh uses none that others than its user can read.
-const SECRET: u32 = 0o400;
+/// Mode of files without secrets.
+const PUBLIC_MODE: u32 = 0o444;
+/// Mode of private keys: ssh refuses keys that other users can read.
+const PRIVATE_MODE: u32 = 0o400;
 
 /// A file cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ impl Files {
         let last_first = files::ALL.into_iter().rev();
         for name in last_first {
             let content = data.get(name).map_or("", String::as_str);
-            whole_file::write(&self.directory.join(name), content.as_bytes(), READABLE).await?;
+            whole_file::write(&self.directory.join(name), content.as_bytes(), PUBLIC_MODE).await?;
         }
         Ok(())
     }
@@ -77,12 +77,12 @@ impl Files {
         };
         self.make(&directory).await.map_err(failed)?;
         for (name, content) in &keys.keys {
-            whole_file::write(&directory.join(name), content, SECRET).await?;
+            whole_file::write(&directory.join(name), content, PRIVATE_MODE).await?;
         }
         let known_hosts = self.directory.join(KNOWN_HOSTS);
-        whole_file::write(&known_hosts, &keys.known_hosts, READABLE).await?;
+        whole_file::write(&known_hosts, &keys.known_hosts, PUBLIC_MODE).await?;
         let identities = self.directory.join(IDENTITIES);
-        whole_file::write(&identities, keys.identities().as_bytes(), READABLE).await?;
+        whole_file::write(&identities, keys.identities().as_bytes(), PUBLIC_MODE).await?;
         let mut entries = fs::read_dir(&directory).await.map_err(failed)?;
         while let Some(entry) = entries.next_entry().await.map_err(failed)? {
             let name = entry.file_name();

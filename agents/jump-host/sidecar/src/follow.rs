@@ -27,8 +27,8 @@ use crate::files::{Error, Files};
 
 /// Work in progress may be dropped at any point: the next process writes all files again.
 const DRAIN_SECONDS: u16 = 1;
-/// Pause after which a write that failed is tried again.
-const RETRY: Duration = Duration::from_secs(1);
+/// Pause after which a failed write is retried.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Where the kubelet and the agent read the report.
 const REPORTS: Paths = Paths {
     started: STARTED_PATH,
@@ -171,7 +171,7 @@ pub async fn write(
         }
         if let Some(error) = failed {
             tracing::warn!(error, "files cannot be written; retrying");
-            sleep(RETRY).await;
+            sleep(RETRY_DELAY).await;
             continue;
         }
         if source.changed().await.is_err() {

@@ -4,8 +4,8 @@ use std::mem;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 
-/// Length up to which a line is kept; the rest of it is dropped. sshd writes shorter ones.
-const LENGTH: usize = 8 * 1024;
+/// Bytes of a line that are kept; the rest is dropped. sshd writes shorter lines.
+const MAX_LINE_BYTES: usize = 8 * 1024;
 
 /// The lines of a reader.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
             }
             let end = there.iter().position(|byte| *byte == b'\n');
             let part = &there[..end.unwrap_or(there.len())];
-            let room = LENGTH.saturating_sub(self.line.len());
+            let room = MAX_LINE_BYTES.saturating_sub(self.line.len());
             self.line.extend_from_slice(&part[..part.len().min(room)]);
             let read = part.len() + usize::from(end.is_some());
             self.reader.consume(read);
@@ -62,6 +62,6 @@ mod tests {
         while let Some(line) = lines.next().await {
             read.push(line);
         }
-        assert_eq!(read, ["first", &endless[..LENGTH], "", "last"]);
+        assert_eq!(read, ["first", &endless[..MAX_LINE_BYTES], "", "last"]);
     }
 }

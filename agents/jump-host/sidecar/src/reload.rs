@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use render::{jump_host::files::file_digest, running::Running};
 use rustix::process::Signal;
 
-/// Pause after which sshd is signalled again if it has not answered; it doubles up to [`LONGEST`].
-const AGAIN: Duration = Duration::from_secs(2);
-const LONGEST: Duration = Duration::from_mins(1);
-/// Pause after which a configuration that sshd refuses is checked again: somebody may have corrected a file that it names, such as a host key.
-const REFUSED_AGAIN: Duration = Duration::from_secs(10);
+/// Pause after which sshd is signalled again if it has not answered; it doubles up to [`MAX_SIGNAL_BACKOFF`].
+const SIGNAL_BACKOFF: Duration = Duration::from_secs(2);
+const MAX_SIGNAL_BACKOFF: Duration = Duration::from_mins(1);
+/// Pause after which a configuration that sshd refuses is checked again: a file that it names, such as a host key, may have been corrected.
+const REFUSED_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// What sshd logs when it has received the signal; it reads the file after that.
 const ANSWER: &str = "Received SIGHUP";
 
@@ -67,7 +67,9 @@ impl Reload {
         self.refusal = None;
         let before = self.request.take();
         let before = before.filter(|request| request.configuration == configuration);
-        let pause = before.map_or(AGAIN, |request| (request.pause * 2).min(LONGEST));
+        let pause = before.map_or(SIGNAL_BACKOFF, |request| {
+            (request.pause * 2).min(MAX_SIGNAL_BACKOFF)
+        });
         self.request = Some(Request {
             configuration,
             again: now + pause,
@@ -80,7 +82,7 @@ impl Reload {
         let before = self.refusal.replace(Refusal {
             configuration,
             why,
-            again: now + REFUSED_AGAIN,
+            again: now + REFUSED_CHECK_INTERVAL,
         });
         self.request = None;
         let same = |before: &Refusal, refusal: &Refusal| {

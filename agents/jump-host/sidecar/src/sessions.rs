@@ -15,8 +15,8 @@ use regex::{Captures, Regex};
 
 use crate::connections::Remote;
 
-/// Sessions that are kept at most. sshd ends with each of them, so there are never as many.
-const OPEN: usize = 10_000;
+/// Sessions that are recorded at most. The sessions end with sshd, so there are never as many.
+const MAX_OPEN_SESSIONS: usize = 10_000;
 
 /// Where a session comes from: no two open ones have the same.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -147,7 +147,7 @@ impl Sessions {
         if let Some(found) = self.accepted.captures(line) {
             let peer = peer(&found)?;
             let login = self.login(found.get(3)?.as_str())?;
-            if self.open.len() < OPEN {
+            if self.open.len() < MAX_OPEN_SESSIONS {
                 let session = Session {
                     login: login.clone(),
                     since: now,

@@ -39,12 +39,12 @@ use crate::{
 
 /// Paths of sshd in images. It must be started by its absolute path, since it starts itself again.
 const PROGRAMS: [&str; 3] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"];
-/// How often the configuration is compared with the one that sshd has read.
-const COMPARE: Duration = Duration::from_millis(500);
-/// How often sessions are compared with the connections that there are.
-const CHECK: Duration = Duration::from_secs(5);
-/// How long the process may take to end after its sessions.
-const AFTER_SESSIONS: u16 = 3;
+/// Time between comparisons of the configuration with the one that sshd has read.
+const CONFIGURATION_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// Time between comparisons of the sessions with the open connections.
+const SESSION_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Seconds that the process may take to exit after its sessions have ended.
+const EXIT_GRACE_SECONDS: u16 = 3;
 
 /// Where the agent reads which configuration sshd has read.
 const REPORTS: Paths = Paths {
@@ -115,7 +115,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let process = ProcessArgs {
         telemetry,
         health,
-        drain_seconds: drain_seconds.saturating_add(AFTER_SESSIONS),
+        drain_seconds: drain_seconds.saturating_add(EXIT_GRACE_SECONDS),
     };
     let (name, version) = ("sip-jump-host-sidecar", env!("CARGO_PKG_VERSION"));
     let (report, reported) = watch::channel(Report::default());
@@ -184,9 +184,9 @@ impl Server {
         self.check(&[]).await?;
         let options = self.options().await?;
         let (mut child, mut output) = self.start(&options)?;
-        let mut pace = time::interval(COMPARE);
+        let mut pace = time::interval(CONFIGURATION_CHECK_INTERVAL);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut checks = time::interval(CHECK);
+        let mut checks = time::interval(SESSION_CHECK_INTERVAL);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 /// Addresses that mean the machine itself, its link or many machines, and the metadata addresses of clouds, which give credentials to the cloud's
 /// machines.
-const SPECIAL: [IpNet; 16] = [
+const SPECIAL_NETWORKS: [IpNet; 16] = [
     four([0, 0, 0, 0], 8),
     four([127, 0, 0, 0], 8),
     four([169, 254, 0, 0], 16),
@@ -37,10 +37,10 @@ const SPECIAL: [IpNet; 16] = [
     six((0xfd00_0ec2 << 96) | 0x254, 128),
     six((0xfd20_00ce << 96) | 0x254, 128),
 ];
-/// Addresses of a name that are tried.
-const TRIES: usize = 4;
-/// Time for each of these addresses; all together leave a check enough time for the answer.
-const TRY: Duration = Duration::from_secs(1);
+/// Addresses of one name that the agent tries at most.
+const MAX_ADDRESSES: usize = 4;
+/// Timeout for connecting to one of these addresses; all together leave a check enough time for the response.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 const fn four([a, b, c, d]: [u8; 4], length: u8) -> IpNet {
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), length))
@@ -155,7 +155,7 @@ impl Destinations {
         if own.iter().any(is_own) {
             return Some("it is that of a server of the site");
         }
-        let special = SPECIAL.iter().find(|special| special.contains(&ip));
+        let special = SPECIAL_NETWORKS.iter().find(|special| special.contains(&ip));
         let Some(allowed) = &self.allowed else {
             return special
                 .map(|_| "it is a loopback, unspecified, link-local, multicast or cloud metadata address");
@@ -171,8 +171,8 @@ impl Destinations {
 /// The first of these that accepts a connection.
 async fn first_of(addresses: Vec<SocketAddr>) -> Result<TcpStream, Error> {
     let mut failed = Error::NoAddress;
-    for address in addresses.into_iter().take(TRIES) {
-        match timeout(TRY, TcpStream::connect(address)).await {
+    for address in addresses.into_iter().take(MAX_ADDRESSES) {
+        match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => failed = Error::Connect(error),
             Err(elapsed) => failed = Error::Connect(elapsed.into()),
@@ -299,7 +299,7 @@ mod tests {
         let full = full.listen(1).unwrap();
         let silent = full.local_addr().unwrap();
         let mut queue = Vec::new();
-        while let Ok(Ok(waiting)) = timeout(TRY / 2, TcpStream::connect(silent)).await {
+        while let Ok(Ok(waiting)) = timeout(CONNECT_TIMEOUT / 2, TcpStream::connect(silent)).await {
             queue.push(waiting);
             assert!(queue.len() < 16, "the queue is never full");
         }

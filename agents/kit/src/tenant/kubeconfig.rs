@@ -12,17 +12,17 @@ use kube::{
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use sha2::{Digest as _, Sha256};
 
-/// Longest kubeconfig that is read, in bytes.
-pub const LONGEST: usize = 64 * 1024;
-/// Longest name of a host, in bytes: it is shown in statuses.
-const HOST: usize = 253;
+/// Bytes of a kubeconfig that is read, at most.
+pub const MAX_BYTES: usize = 64 * 1024;
+/// Bytes of a host name, at most: statuses contain it.
+const MAX_HOST_BYTES: usize = 253;
 /// Hexadecimal digits by which servers are compared.
-const DIGEST: usize = 32;
+const DIGEST_DIGITS: usize = 32;
 
 /// Why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    #[error("must be UTF-8 of at most {LONGEST} bytes")]
+    #[error("must be UTF-8 of at most {MAX_BYTES} bytes")]
     Text,
     /// The message of the parser is not shown: it could quote the text.
     #[error("must be a kubeconfig in YAML")]
@@ -51,7 +51,7 @@ impl Kubeconfig {
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Error> {
         let text = std::str::from_utf8(bytes)
             .ok()
-            .filter(|text| text.len() <= LONGEST);
+            .filter(|text| text.len() <= MAX_BYTES);
         let file: File = serde_saphyr::from_str(text.ok_or(Error::Text)?).map_err(|_| Error::Form)?;
         let File {
             clusters,
@@ -109,7 +109,7 @@ impl Kubeconfig {
         let server = server.and_then(|server| server.parse::<Uri>().ok());
         let server = server.filter(|server| {
             let authority = server.authority().map_or("@", http::uri::Authority::as_str);
-            let is_short = server.host().is_some_and(|host| host.len() <= HOST);
+            let is_short = server.host().is_some_and(|host| host.len() <= MAX_HOST_BYTES);
             server.scheme_str() == Some("https")
                 && is_short
                 && !authority.contains('@')
@@ -161,7 +161,7 @@ impl Kubeconfig {
             hash.update(part);
         }
         let mut digest = hex::encode(hash.finalize());
-        digest.truncate(DIGEST);
+        digest.truncate(DIGEST_DIGITS);
         digest
     }
 
@@ -290,7 +290,7 @@ ppCyy1rGP+yCAiBTJuVlOfnl4BBDLdoAS3W4SjbGqjiEuIGgsAZif41JbA==
             read(&file).unwrap().digest()
         };
         let same = digest(&|_| {});
-        assert_eq!(same.len(), DIGEST);
+        assert_eq!(same.len(), DIGEST_DIGITS);
         assert_eq!(
             digest(&|file| file["users"][0]["user"] = json!({"token": "other"})),
             same
@@ -331,7 +331,7 @@ ppCyy1rGP+yCAiBTJuVlOfnl4BBDLdoAS3W4SjbGqjiEuIGgsAZif41JbA==
         let config = read.config("192.0.2.7:443".parse().unwrap()).unwrap();
         assert_eq!(config.cluster_url, "https://192.0.2.7:443/k8s");
         assert_eq!(config.tls_server_name.as_deref(), Some("api.shop.example.org"));
-        let longest = "a".repeat(HOST);
+        let longest = "a".repeat(MAX_HOST_BYTES);
         file["clusters"][0]["cluster"]["server"] = format!("https://{longest}").into();
         assert_eq!(self::read(&file).unwrap().host_and_port(), (&*longest, 443));
     }
@@ -377,7 +377,7 @@ ppCyy1rGP+yCAiBTJuVlOfnl4BBDLdoAS3W4SjbGqjiEuIGgsAZif41JbA==
         ] {
             assert_eq!(set(cluster, field, value), format!("{field}: must not be set"));
         }
-        let long = format!("https://{}:6443", "a".repeat(HOST + 1));
+        let long = format!("https://{}:6443", "a".repeat(MAX_HOST_BYTES + 1));
         for server in [
             &*long,
             "http://192.0.2.1",
@@ -411,7 +411,7 @@ ppCyy1rGP+yCAiBTJuVlOfnl4BBDLdoAS3W4SjbGqjiEuIGgsAZif41JbA==
             bomb.as_bytes(),
             deep.as_bytes(),
             b"\xff",
-            &vec![b'a'; LONGEST + 1],
+            &vec![b'a'; MAX_BYTES + 1],
             b"",
             b"hidden",
         ] {

@@ -24,16 +24,16 @@ use serde::{
 };
 use tracing::{Dispatch, instrument::WithSubscriber as _};
 
-pub use self::kubeconfig::LONGEST as LONGEST_KUBECONFIG;
+pub use self::kubeconfig::MAX_BYTES as LONGEST_KUBECONFIG;
 use self::{destinations::Destinations, kubeconfig::Kubeconfig};
 use crate::{apply, message};
 
-/// Longest answer that is read, in bytes.
+/// Bytes of a response that is read, at most.
 pub const LONGEST: usize = 1024 * 1024;
-/// Longest refusal of a change that is read.
-const LONGEST_REFUSAL: usize = 16 * 1024;
-/// Characters of a tenant's text that are shown.
-const SHOWN: usize = 200;
+/// Bytes that are read of the response to a refused change, at most.
+const MAX_REFUSAL_BYTES: usize = 16 * 1024;
+/// Characters of a tenant's text that a message quotes at most.
+const MAX_QUOTED_CHARACTERS: usize = 200;
 
 /// Why a tenant's API server cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -153,11 +153,11 @@ impl Tenant {
 /// Reads the beginning of a refusal, which contains what is shown of it.
 async fn read_start(mut body: Body) -> kube::Result<Vec<u8>> {
     let mut read = Vec::new();
-    while read.len() < LONGEST_REFUSAL
+    while read.len() < MAX_REFUSAL_BYTES
         && let Some(frame) = body.frame().await
     {
         if let Ok(data) = frame?.into_data() {
-            read.extend_from_slice(&data[..data.len().min(LONGEST_REFUSAL - read.len())]);
+            read.extend_from_slice(&data[..data.len().min(MAX_REFUSAL_BYTES - read.len())]);
         }
     }
     Ok(read)
@@ -286,7 +286,7 @@ fn read(kubeconfig: &[u8]) -> Result<Kubeconfig, Error> {
 pub fn short(text: &str) -> String {
     let text = message::steady(text);
     let characters = text.chars().filter(|character| !character.is_control());
-    characters.take(SHOWN).collect()
+    characters.take(MAX_QUOTED_CHARACTERS).collect()
 }
 
 /// Why a call failed, as one short line.

@@ -8,15 +8,15 @@ use serde::{
     de::{IgnoredAny, SeqAccess, Visitor},
 };
 
-/// A page of a list with the first `MOST` of its items. Further items are skipped during parsing.
+/// A page of a list with the first `MAX` of its items. Further items are skipped during parsing.
 #[derive(Debug, Deserialize)]
 #[serde(bound = "T: Deserialize<'de>")]
-pub struct Page<T, const MOST: usize> {
+pub struct Page<T, const MAX: usize> {
     /// Metadata of the list.
     #[serde(default)]
     pub metadata: PageMeta,
     /// The items. Required: an answer without them is no list, for example one of a gateway.
-    pub items: First<T, MOST>,
+    pub items: First<T, MAX>,
 }
 
 /// Metadata of a list, as far as it is read.
@@ -27,26 +27,26 @@ pub struct PageMeta {
     pub next: Option<String>,
 }
 
-/// The first `MOST` of a list, which may be null.
+/// The first `MAX` of a list, which may be null.
 #[derive(Debug)]
-pub struct First<T, const MOST: usize>(pub Vec<T>);
+pub struct First<T, const MAX: usize>(pub Vec<T>);
 
-impl<T, const MOST: usize> Default for First<T, MOST> {
+impl<T, const MAX: usize> Default for First<T, MAX> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for First<T, MOST> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for First<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(FirstVisitor(PhantomData))
     }
 }
 
-struct FirstVisitor<T, const MOST: usize>(PhantomData<T>);
+struct FirstVisitor<T, const MAX: usize>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for FirstVisitor<T, MOST> {
-    type Value = First<T, MOST>;
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for FirstVisitor<T, MAX> {
+    type Value = First<T, MAX>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
@@ -58,7 +58,7 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for FirstVisitor<
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut first = Vec::new();
-        while first.len() < MOST {
+        while first.len() < MAX {
             match list.next_element()? {
                 Some(element) => first.push(element),
                 None => return Ok(First(first)),

@@ -4,8 +4,8 @@ use api::{Cluster, annotations, labels};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::ResourceExt as _;
 
-/// Label of what Cluster API keeps of a cluster.
-const CLUSTER_API: &str = "cluster.x-k8s.io/cluster-name";
+/// Label of the objects that Cluster API creates for a cluster.
+const CLUSTER_NAME_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 /// Types of Secrets with a kubeconfig.
 const TYPES: [&str; 3] = ["", "Opaque", "cluster.x-k8s.io/secret"];
 /// Key of the kubeconfig in its Secret, as Cluster API calls it.
@@ -33,7 +33,7 @@ impl User {
     /// The cluster that has used this Secret before, whichever Cluster it serves now.
     #[must_use]
     pub fn former(cluster: &Cluster, secret: &Secret) -> Self {
-        let of = secret.labels().get(CLUSTER_API).map(String::as_str);
+        let of = secret.labels().get(CLUSTER_NAME_LABEL).map(String::as_str);
         Self::new(cluster.name(), of.unwrap_or(cluster.name()))
     }
 
@@ -59,7 +59,7 @@ pub fn refusal(secret: &Secret, User { name, served }: &User) -> Option<String> 
                 .to_owned(),
         );
     }
-    let of = secret.labels().get(CLUSTER_API)?;
+    let of = secret.labels().get(CLUSTER_NAME_LABEL)?;
     let allowed = secret.annotations().get(annotations::USED_BY);
     if of == served && (name == served || allowed == Some(name)) {
         return None;

@@ -62,7 +62,7 @@ async fn no_answer_of_a_tenant_reaches_the_log() {
         let error = server(code, answer).call::<Vec<u8>>(Ok(get())).await.unwrap_err();
         let message = error.to_string();
         assert!(
-            message.len() < 4 * SHOWN && !message.contains('\n'),
+            message.len() < 4 * MAX_QUOTED_CHARACTERS && !message.contains('\n'),
             "{code}: {message}"
         );
     }

@@ -23,12 +23,12 @@ const MAX_CONNECTORS: usize = 8;
 const MAX_CLIENTS: usize = 32;
 const MAX_GROUPS: usize = 64;
 const MAX_REDIRECTS: usize = 16;
-/// Most entries of each list of a connector.
-const MAX_OF_CONNECTOR: usize = 32;
-const SIGNING_KEYS: RangeInclusive<Duration> = Duration::from_mins(10)..=Duration::from_hours(720);
+/// Items of each list of a connector, at most.
+const MAX_CONNECTOR_ITEMS: usize = 32;
+const SIGNING_KEY_EXPIRY: RangeInclusive<Duration> = Duration::from_mins(10)..=Duration::from_hours(720);
 /// Most signing keys whose tokens may be valid at one time. Dex stores the public key of every signing key in one value until the tokens that it
 /// has signed expire. With more keys the value is larger than 64 KiB, the most that the storage of `deploy/agents/dex/storage` takes.
-const MAX_KEYS: u32 = 100;
+const MAX_VALID_SIGNING_KEYS: u32 = 100;
 const ID_TOKENS: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(168);
 
 /// Checks the fields that only identity providers have.
@@ -203,13 +203,13 @@ fn expiry(spec: &ExpirySpec, at: &mut At<'_>) -> Expiry {
     let default = Expiry::default();
     let expiry = Expiry {
         signing_keys: at
-            .duration("signingKeys", signing_keys.as_deref(), &SIGNING_KEYS)
+            .duration("signingKeys", signing_keys.as_deref(), &SIGNING_KEY_EXPIRY)
             .unwrap_or(default.signing_keys),
         id_tokens: at
             .duration("idTokens", id_tokens.as_deref(), &ID_TOKENS)
             .unwrap_or(default.id_tokens),
     };
-    if expiry.id_tokens > expiry.signing_keys * MAX_KEYS {
+    if expiry.id_tokens > expiry.signing_keys * MAX_VALID_SIGNING_KEYS {
         let (field, value) = match id_tokens {
             Some(id_tokens) => ("idTokens", id_tokens.as_str()),
             None => ("signingKeys", signing_keys.as_deref().unwrap_or_default()),

@@ -248,7 +248,7 @@ fn a_message_ends_at_its_bytes_and_the_next_continues() {
         if hosts.is_empty() {
             break;
         }
-        assert!(hosts.iter().map(prost::Message::encoded_len).sum::<usize>() < BYTES + (200 << 10));
+        assert!(hosts.iter().map(prost::Message::encoded_len).sum::<usize>() < MESSAGE_BYTES + (200 << 10));
         reported.extend(
             hosts
                 .into_iter()

@@ -16,12 +16,12 @@ use super::{
     object::{Object, OtherOwner},
 };
 
-/// The agent stops setting the replicas of an object after so many changes by others within [`WITHIN`], until the spec changes.
-const TIMES: usize = 3;
-/// See [`TIMES`].
-const WITHIN: Duration = Duration::from_mins(10);
-/// Most objects that are recorded.
-const REMEMBERED: usize = 1_024;
+/// The agent stops setting the replicas of an object after so many changes by others within [`CONTEST_WINDOW`], until the spec changes.
+const MAX_FOREIGN_CHANGES: usize = 3;
+/// See [`MAX_FOREIGN_CHANGES`].
+const CONTEST_WINDOW: Duration = Duration::from_mins(10);
+/// Objects that are recorded at most.
+const MAX_OBJECTS: usize = 1_024;
 
 /// The spec for which the agent sets replicas. Counting starts anew with another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ struct Contest {
     spec: Spec,
     /// What this agent has set; `None` once another writer has changed it.
     set: Option<u32>,
-    /// When others have changed it, [`TIMES`] at most.
+    /// When others have changed it, [`MAX_FOREIGN_CHANGES`] at most.
     changes: Vec<Instant>,
     /// When this agent has set it last.
     at: Instant,
@@ -54,7 +54,7 @@ impl Contests {
         let changes = objects.remove(uid).filter(|contest| contest.spec == *spec);
         let oldest = objects.iter().min_by_key(|(_, contest)| contest.at);
         let oldest = oldest.map(|(uid, _)| uid.clone());
-        if let Some(oldest) = oldest.filter(|_| objects.len() >= REMEMBERED) {
+        if let Some(oldest) = oldest.filter(|_| objects.len() >= MAX_OBJECTS) {
             objects.remove(&oldest);
         }
         let contest = Contest {
@@ -73,9 +73,9 @@ impl Contests {
         };
         if self.is_contested(spec, &object, now) {
             let who = object.set_by.as_deref().unwrap_or("somebody else");
-            let minutes = WITHIN.as_secs() / 60;
+            let minutes = CONTEST_WINDOW.as_secs() / 60;
             let cause = format!(
-                "{who} changed it {TIMES} times within {minutes} minutes, so this agent does not set it before spec of the SIPCluster changes"
+                "{who} changed it {MAX_FOREIGN_CHANGES} times within {minutes} minutes, so this agent does not set it before spec of the SIPCluster changes"
             );
             let owner = OtherOwner::applying(who, cause);
             object.other_owner.get_or_insert(owner);
@@ -90,14 +90,16 @@ impl Contests {
         let Some(contest) = contest.filter(|contest| contest.spec == *spec) else {
             return false;
         };
-        if contest.changes.len() < TIMES {
-            contest.changes.retain(|at| now.duration_since(*at) < WITHIN);
+        if contest.changes.len() < MAX_FOREIGN_CHANGES {
+            contest
+                .changes
+                .retain(|at| now.duration_since(*at) < CONTEST_WINDOW);
             if contest.set.is_some_and(|set| set != object.replicas) {
                 contest.set = None;
                 contest.changes.push(now);
             }
         }
-        contest.changes.len() >= TIMES
+        contest.changes.len() >= MAX_FOREIGN_CHANGES
     }
 }
 
@@ -168,13 +170,13 @@ mod tests {
             cluster: ClusterId::new(key, "uid-stranger"),
             ..spec(1)
         };
-        for _ in 0..TIMES {
+        for _ in 0..MAX_FOREIGN_CHANGES {
             contests.set(&spec(1), ("u", 3), begun);
             assert_eq!(owner(&contests, &stranger, 2, begun), None);
             owner(&contests, &spec(1), 2, begun);
         }
         assert_eq!(owner(&contests, &stranger, 2, begun), None);
-        let later = begun + 100 * WITHIN;
+        let later = begun + 100 * CONTEST_WINDOW;
         let why = owner(&contests, &spec(1), 2, later).unwrap();
         assert!(
             why.starts_with("field manager hpa changed it 3 times within 10 minutes"),
@@ -188,12 +190,12 @@ mod tests {
     #[test]
     fn the_objects_that_are_remembered_are_bounded() {
         let (contests, begun) = (Contests::default(), Instant::now());
-        for number in 0..=REMEMBERED {
+        for number in 0..=MAX_OBJECTS {
             let now = begun + Duration::from_millis(u64::try_from(number).unwrap());
             contests.set(&spec(1), (&format!("u{number}"), 3), now);
         }
         let objects = contests.objects.lock().unwrap();
-        assert_eq!(objects.len(), REMEMBERED);
+        assert_eq!(objects.len(), MAX_OBJECTS);
         assert!(!objects.contains_key("u0"));
     }
 }

@@ -14,15 +14,15 @@ pub(super) const MANAGER: Manager = Manager("sip-cluster-agent-replicas");
 pub(super) const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 /// Kind of the template that selects hosts.
 pub(super) const TEMPLATE: &str = "Metal3MachineTemplate";
-/// On an object of Cluster API: its controllers leave it as it is.
-const PAUSED: &str = "cluster.x-k8s.io/paused";
-/// On an object of Cluster API: the autoscaler sets its replicas, from and up to so many. One of both is enough for it.
-const AUTOSCALED: [&str; 2] = [
+/// On an object of Cluster API: its controllers do not reconcile it.
+const PAUSED_ANNOTATION: &str = "cluster.x-k8s.io/paused";
+/// On an object of Cluster API: the cluster autoscaler sets its replicas, from and up to these numbers. It needs one of both.
+const AUTOSCALER_ANNOTATIONS: [&str; 2] = [
     "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size",
     "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size",
 ];
-/// What Cluster API takes where an object states no replicas.
-const DEFAULT: u32 = 1;
+/// Replicas that Cluster API assumes where an object states none.
+const DEFAULT_REPLICAS: u32 = 1;
 
 /// Which object, at which version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,9 @@ impl Object {
     ) -> Self {
         let annotations = found.annotations();
         let replicas = found.data.pointer("/spec/replicas").and_then(Value::as_u64);
-        let autoscaled = AUTOSCALED.iter().find(|key| annotations.contains_key(**key));
+        let autoscaled = AUTOSCALER_ANNOTATIONS
+            .iter()
+            .find(|key| annotations.contains_key(**key));
         let setters = || found.managed_fields().iter().filter(|entry| sets(entry));
         let applier = || setters().find(|entry| entry.operation.as_deref() == Some("Apply"));
         Self {
@@ -113,10 +115,10 @@ impl Object {
                 uid: found.uid().unwrap_or_default(),
                 resource_version: found.resource_version().unwrap_or_default(),
             },
-            replicas: replicas.map_or(DEFAULT, |count| u32::try_from(count).unwrap_or(u32::MAX)),
+            replicas: replicas.map_or(DEFAULT_REPLICAS, |count| u32::try_from(count).unwrap_or(u32::MAX)),
             cluster: cluster(scaled.kind(), found),
             template: template(scaled.kind(), namespace, &found.data),
-            is_paused: annotations.contains_key(PAUSED),
+            is_paused: annotations.contains_key(PAUSED_ANNOTATION),
             is_deleting: found.metadata.deletion_timestamp.is_some(),
             // A manager that applies the field sets it again with its next apply. One that has set it once by an update, as `kubectl create` does
             // or a webhook on its behalf, does not.
@@ -273,8 +275,8 @@ mod tests {
             assert_eq!(found.other_owner, owner, "{metadata}");
             assert_eq!(found.set_by.as_deref(), set_by, "{metadata}");
         }
-        for annotation in AUTOSCALED {
-            let autoscaled = json!({"annotations": {annotation: "1", PAUSED: ""}});
+        for annotation in AUTOSCALER_ANNOTATIONS {
+            let autoscaled = json!({"annotations": {annotation: "1", PAUSED_ANNOTATION: ""}});
             let found = parse("machineDeployment", &autoscaled, &json!({}));
             let expected = OtherOwner {
                 cause: format!("the autoscaler sets it, by annotation {annotation}"),

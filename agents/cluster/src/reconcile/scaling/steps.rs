@@ -23,9 +23,9 @@ use crate::reconcile::{
 };
 
 /// Pause after which objects are read again. The agent does not watch them: that would need the right to list those of every tenant.
-const SYNCED: Duration = Duration::from_mins(1);
+const RESYNC_PERIOD: Duration = Duration::from_mins(1);
 /// The same while an object does not follow its role. Most changes that it waits for show on a host, which triggers a pass.
-const AWAITED: Duration = Duration::from_secs(10);
+const PENDING_RESYNC_PERIOD: Duration = Duration::from_secs(10);
 
 /// What a pass does to the objects that a spec names, and what it reports of them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,7 +38,7 @@ pub(in crate::reconcile) struct Steps {
 }
 
 /// The reasons that can be reported, the most urgent first.
-const PRESSING: [Reason; 7] = [
+const REASONS_BY_URGENCY: [Reason; 7] = [
     Reason::NotOfCluster,
     Reason::NamespaceNotGranted,
     Reason::Refused,
@@ -60,7 +60,7 @@ pub(in crate::reconcile) fn steps(cluster: &Cluster, holding: &Holding, acts: bo
         scales.extend(scale);
         reported.push(report);
     }
-    let rank = |reason: &Reason| PRESSING.iter().position(|one| one == reason);
+    let rank = |reason: &Reason| REASONS_BY_URGENCY.iter().position(|one| one == reason);
     reported.sort_by_key(|(reason, _)| rank(reason));
     let reason = reported.first().map_or(Reason::Synced, |(reason, _)| *reason);
     let messages: Vec<String> = reported
@@ -76,7 +76,11 @@ pub(in crate::reconcile) fn steps(cluster: &Cluster, holding: &Holding, acts: bo
     Steps {
         scales,
         finding: Some(finding(conditions::CLUSTER_API_SYNCED, reason, named(&messages))),
-        pause: Some(if reason == Reason::Synced { SYNCED } else { AWAITED }),
+        pause: Some(if reason == Reason::Synced {
+            RESYNC_PERIOD
+        } else {
+            PENDING_RESYNC_PERIOD
+        }),
     }
 }
 

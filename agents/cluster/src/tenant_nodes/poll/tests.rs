@@ -103,7 +103,7 @@ async fn pods_that_are_held_keep_no_other_from_its_turn() {
     for turn in 0..4 {
         step(&server, &wanted, turn, &nodes).await;
         let some = evicted(&requests);
-        assert!(some.len() <= EVICTIONS);
+        assert!(some.len() <= MAX_EVICTIONS);
         all.extend(some);
     }
     all.sort();
@@ -135,7 +135,7 @@ async fn nodes_are_drained_and_uncordoned_in_their_turn() {
             let touched = touched.filter_map(|request| Some(request.split_once("nodes/")?.1.to_owned()));
             let before = patched.len();
             patched.extend(touched);
-            assert_eq!(patched.len() - before, DRAINS);
+            assert_eq!(patched.len() - before, MAX_DRAINS);
         }
         patched.sort();
         patched.dedup();
@@ -225,7 +225,7 @@ async fn a_poll_ends_whether_the_server_answers_or_not() {
         });
         let began = Instant::now();
         let result = in_time(std::future::ready(Ok(tenant)), &drains).await;
-        assert_eq!(began.elapsed().as_secs(), LONGEST.as_secs());
+        assert_eq!(began.elapsed().as_secs(), POLL_TIMEOUT.as_secs());
         match result {
             Ok(Observation { nodes, drains }) => assert_eq!((nodes.len(), Some(drains.len())), (3, found)),
             Err(problem) => {
@@ -236,5 +236,5 @@ async fn a_poll_ends_whether_the_server_answers_or_not() {
     }
     let began = Instant::now();
     assert!(in_time(std::future::pending(), &drains).await.is_err());
-    assert_eq!(began.elapsed().as_secs(), LONGEST.as_secs());
+    assert_eq!(began.elapsed().as_secs(), POLL_TIMEOUT.as_secs());
 }

@@ -58,8 +58,8 @@ async fn a_list_of_too_many_bytes_is_not_read_to_its_end() {
 #[tokio::test]
 async fn a_list_of_too_many_objects_is_refused() {
     for (pages, each, is_ok) in [
-        (1, MOST, true),
-        (1, MOST + 1, false),
+        (1, MAX_OBJECTS, true),
+        (1, MAX_OBJECTS + 1, false),
         (3, 700, false),
         (1, 10_000, false),
     ] {

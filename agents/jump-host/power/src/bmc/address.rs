@@ -6,10 +6,10 @@
 
 use std::{fmt, net::IpAddr};
 
-/// Longest address, in bytes.
-const LONGEST: usize = 512;
+/// Bytes of an address, at most.
+const MAX_ADDRESS_BYTES: usize = 512;
 /// What the path of a system begins with.
-const SYSTEMS: [&str; 3] = ["redfish", "v1", "Systems"];
+const SYSTEMS_PATH: [&str; 3] = ["redfish", "v1", "Systems"];
 
 /// Why an address cannot be used. Its text never repeats an address that could hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum Refused {
     #[error("spec.bmc.address is absent: must name the host's BMC")]
     Absent,
     /// It is longer than any address.
-    #[error("spec.bmc.address has {0} bytes: must have at most {LONGEST}")]
+    #[error("spec.bmc.address has {0} bytes: must have at most {MAX_ADDRESS_BYTES}")]
     TooLong(usize),
     /// It has characters that no address has.
     #[error(
@@ -127,7 +127,7 @@ impl Address {
     /// [`Refused`] names the part, the value and the rule.
     pub fn parse(text: Option<&str>) -> Result<Self, Refused> {
         let text = text.filter(|text| !text.is_empty()).ok_or(Refused::Absent)?;
-        if text.len() > LONGEST {
+        if text.len() > MAX_ADDRESS_BYTES {
             return Err(Refused::TooLong(text.len()));
         }
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -304,7 +304,7 @@ fn parse_path(path: &str) -> Result<String, Refused> {
     let ["", a, b, c, id] = segments[..] else {
         return Err(wrong());
     };
-    if [a, b, c] != SYSTEMS || !is_identifier(id) {
+    if [a, b, c] != SYSTEMS_PATH || !is_identifier(id) {
         return Err(wrong());
     }
     Ok(trimmed.to_owned())

@@ -7,8 +7,8 @@ use http::HeaderValue;
 use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// Longest user name or password, in bytes.
-const LONGEST: usize = 256;
+/// Bytes of a user name or password, at most.
+const MAX_CREDENTIAL_BYTES: usize = 256;
 
 /// Why a Secret holds no usable credentials. It never repeats what the Secret holds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +54,7 @@ impl Credentials {
             let bytes = bytes.ok_or_else(|| wrong("is absent"))?;
             let text = std::str::from_utf8(&bytes.0).map_err(|_| wrong("must be UTF-8"))?;
             let text = text.trim_end_matches(['\r', '\n']);
-            if text.is_empty() || text.len() > LONGEST || text.chars().any(char::is_control) {
+            if text.is_empty() || text.len() > MAX_CREDENTIAL_BYTES || text.chars().any(char::is_control) {
                 return Err(wrong("must have 1 to 256 bytes and no control characters"));
             }
             Ok(SecretString::from(text))

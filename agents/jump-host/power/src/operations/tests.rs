@@ -119,7 +119,7 @@ async fn a_forced_action_supersedes_one_that_is_only_observed() {
     let refused = || {
         Err(Error::TooManyActions {
             what: String::new(),
-            again: KEPT,
+            again: RETENTION,
         })
     };
     let key = Key::parse(keys[0]).unwrap();
@@ -189,13 +189,13 @@ fn a_key_stands_for_one_action() {
 async fn an_action_is_forgotten_a_time_after_its_end() {
     let all = Arc::new(Operations::default());
     let (operation, _) = new(begin(&all, KEY, "h"));
-    tokio::time::advance(2 * KEPT).await;
+    tokio::time::advance(2 * RETENTION).await;
     assert!(
         matches!(begin(&all, KEY, "h").unwrap(), Begun::Known(_)),
         "unfinished"
     );
     operation.end(Ok(()));
-    tokio::time::advance(KEPT.saturating_sub(Duration::from_secs(1))).await;
+    tokio::time::advance(RETENTION.saturating_sub(Duration::from_secs(1))).await;
     assert!(matches!(begin(&all, KEY, "h").unwrap(), Begun::Known(_)), "ended");
     tokio::time::advance(Duration::from_secs(2)).await;
     new(begin(&all, KEY, "h"));

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::bmc::{Address, Credentials};
 
-/// Redirects that are followed for one read.
-const REDIRECTS: usize = 3;
+/// Redirects that are followed for one read, at most.
+const MAX_REDIRECTS: usize = 3;
 
 /// An action that was not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +88,7 @@ impl Client {
     /// As [`Failure`] lists.
     pub async fn system(&mut self) -> Result<System, Failure> {
         let mut path = self.path.clone();
-        for _ in 0..=REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let answer = self.get(&path).await?;
             if !answer.status.is_redirection() {
                 let raw: RawSystem = answer.resource(&self.address, &path)?;
@@ -108,7 +108,7 @@ impl Client {
         Err(Failure::NotRedfish {
             bmc: self.address.authority(),
             path: self.address.system().to_owned(),
-            found: format!("more than {REDIRECTS} redirects"),
+            found: format!("more than {MAX_REDIRECTS} redirects"),
         })
     }
 

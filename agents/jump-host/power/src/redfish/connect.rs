@@ -29,8 +29,8 @@ use super::{
 };
 use crate::bmc::Address;
 
-/// Bytes of an answer's headers.
-const HEADERS: usize = 64 << 10;
+/// Bytes of the headers of a response, at most.
+const MAX_HEADER_BYTES: usize = 64 << 10;
 
 /// An open connection, which one task drives. Dropping it closes it.
 pub(super) struct Connection {
@@ -126,7 +126,7 @@ async fn tunnel(stream: TcpStream, proxy: &Proxy, address: &Address) -> Result<U
         refused(proxy, address, &runtime::error_chain::chain(error))
     };
     let (mut sender, connection) = http1::Builder::new()
-        .max_buf_size(HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|error| failed(&error))?;
@@ -178,7 +178,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let handshake = http1::Builder::new()
-        .max_buf_size(HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES)
         .handshake(TokioIo::new(stream));
     let (sender, connection) = handshake.await.map_err(|error| Failure::Broken {
         bmc: address.authority(),

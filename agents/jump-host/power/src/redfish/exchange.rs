@@ -17,8 +17,8 @@ use super::{
 };
 use crate::bmc::Address;
 
-/// Bytes of an answer: ten times the largest system that a real BMC is known to describe.
-pub(super) const LARGEST: usize = 1 << 20;
+/// Bytes of a response, at most: ten times the largest system that a real BMC is known to describe.
+pub(super) const MAX_RESPONSE_BYTES: usize = 1 << 20;
 /// Where a session's token is.
 pub(super) const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 
@@ -97,11 +97,11 @@ async fn exchanged(
     let request = request.map_err(|error| broken(error.into()))?;
     let answer = connection.sender.send_request(request).await;
     let (head, body) = answer.map_err(|error| broken(error.into()))?.into_parts();
-    let body = match Limited::new(body, LARGEST).collect().await {
+    let body = match Limited::new(body, MAX_RESPONSE_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Failure::TooLarge {
             bmc: address.authority(),
-            most: LARGEST,
+            most: MAX_RESPONSE_BYTES,
         }),
         Err(error) => Err(broken(error)),
     };

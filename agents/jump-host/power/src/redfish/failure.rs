@@ -131,7 +131,7 @@ fn quoted(message: &str) -> String {
 
 /// What a BMC wrote, for messages: at most so many characters, none of them a control character.
 pub(super) fn printable(text: &str) -> String {
-    const MOST: usize = 200;
+    const MAX_CHARACTERS: usize = 200;
     let visible = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    visible.take(MOST).collect()
+    visible.take(MAX_CHARACTERS).collect()
 }

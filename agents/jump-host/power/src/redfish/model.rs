@@ -5,10 +5,10 @@ use serde::Deserialize;
 use super::{failure::Failure, reference};
 use crate::bmc::Address;
 
-/// Most reset types that an answer may list.
-const LISTED: usize = 32;
-/// Longest text that is kept of an answer.
-const TEXT: usize = 128;
+/// Reset types that are read of a response, at most.
+const MAX_RESET_TYPES: usize = 32;
+/// Characters of a text of a response that are kept at most.
+const MAX_TEXT_CHARACTERS: usize = 128;
 
 /// Whether a system has power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -357,12 +357,16 @@ pub(super) fn error_message(body: &[u8]) -> Option<String> {
 }
 
 fn listed(values: &[String]) -> Vec<String> {
-    values.iter().take(LISTED).map(|value| truncated(value)).collect()
+    values
+        .iter()
+        .take(MAX_RESET_TYPES)
+        .map(|value| truncated(value))
+        .collect()
 }
 
 fn truncated(text: &str) -> String {
     let visible = text.chars().filter(|c| !c.is_control());
-    visible.take(TEXT).collect()
+    visible.take(MAX_TEXT_CHARACTERS).collect()
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use super::failure::{Failure, printable};
 use crate::bmc::{Address, is_identifier};
 
-/// Longest path.
-const LONGEST: usize = 1024;
+/// Bytes of a path, at most.
+const MAX_PATH_BYTES: usize = 1024;
 
 /// The path that a reference names on the BMC itself: a path below `/redfish`, or a URL with such a path and the BMC's own origin.
 pub(super) fn own(address: &Address, reference: &str) -> Result<String, Failure> {
@@ -57,7 +57,7 @@ fn split(url: &str) -> Option<(&str, &str, &str)> {
 fn below_redfish(path: &str) -> Option<String> {
     let inner = path.strip_prefix("/redfish/")?;
     let inner = inner.strip_suffix('/').unwrap_or(inner);
-    (path.len() <= LONGEST && inner.split('/').all(is_identifier)).then(|| path.to_owned())
+    (path.len() <= MAX_PATH_BYTES && inner.split('/').all(is_identifier)).then(|| path.to_owned())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use vocabulary::dns;
 
 use super::place::At;
-use super::{DNS_NAME, MAX_OF_CONNECTOR};
+use super::{DNS_NAME, MAX_CONNECTOR_ITEMS};
 use crate::cluster::auth::connector::{
     Connector, Github, GithubOrganization, GroupSearch, Ldap, Search, Source, UpstreamOidc, UserSearch,
 };
@@ -220,7 +220,7 @@ fn github(spec: &GithubSpec, at: &mut At<'_>) -> Option<Github> {
             "must have at least one organization: everybody can have a GitHub account",
         );
     }
-    let organizations = at.bounded("orgs", orgs.as_ref(), MAX_OF_CONNECTOR);
+    let organizations = at.bounded("orgs", orgs.as_ref(), MAX_CONNECTOR_ITEMS);
     let organizations = organizations.iter().enumerate();
     let organizations = organizations
         .filter_map(|(index, GithubOrgSpec { name, teams })| {
@@ -239,7 +239,7 @@ fn github(spec: &GithubSpec, at: &mut At<'_>) -> Option<Github> {
 }
 
 fn lines(field: &str, values: Option<&Vec<String>>, at: &mut At<'_>) -> Vec<String> {
-    let values = at.bounded(field, values, MAX_OF_CONNECTOR).iter().enumerate();
+    let values = at.bounded(field, values, MAX_CONNECTOR_ITEMS).iter().enumerate();
     values
         .filter_map(|(index, value)| at.line(&format!("{field}[{index}]"), Some(value)))
         .collect()
