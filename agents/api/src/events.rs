@@ -72,7 +72,7 @@ reasons! {
     Unschedulable: Warning on Cluster, "A role lacks a host, a member waits to be replaced, the namespace holds as many hosts as its quota in the site policy allows, or an older SIPCluster that waits is decided first; the note states what is short, where, and what would help.";
     InvalidSpec: Warning on Cluster, "The spec is not valid; the note lists every fault.";
     HostFailed: Warning on Cluster, "Members have failed and are to be replaced; the note states the cause of each.";
-    MoveRequested: Normal on Cluster, "Somebody has asked to move members off their hosts.";
+    MoveRequested: Normal on Cluster, "A user has requested that members move to other hosts.";
     Replacing: Normal on Cluster, "Hosts are claimed in the place of others; the note names both.";
     Releasing: Normal on Cluster, "Hosts are to be released; the note states why, and what a person or Cluster API has to do first.";
     UnableToApplyLabels: Warning on Cluster, "The API server refuses to write a BareMetalHost, or it is not confirmed that the host of a member that leaves is gone; the note has the cause.";
@@ -85,7 +85,7 @@ reasons! {
     Stale: Warning on Cluster, "The scheduler does not answer, or answers `UNAVAILABLE`; the note quotes it. Existing objects and pods stay as they are.";
     Labeled: Normal on Host, "The host is claimed and labelled for the SIPCluster, which is the related object of this Event and of `Adopted`, `Relabeled` and `Released`.";
     Adopted: Normal on Host, "The annotation `sip.airshipit.org/cluster-api-cluster` of a host that had the labels already was set to the value of its SIPCluster, for example where Airship SIP had labelled it. Which hosts are members is in `status.placement`.";
-    Relabeled: Normal on Host, "Somebody changed the labels; they are put back.";
+    Relabeled: Normal on Host, "Labels were changed; the agent restores them.";
     Released: Normal on Host, "The labels of the SIPCluster are removed.";
     InvalidHost: Warning on Host, "Annotations, labels or network data of the host cannot be used, it has a consumer that belongs to no cluster that holds it, or its BMC reports a fault; the note has each.";
     PowerChanged: Normal on Power, "A user of a jump host has changed the power state; the note names the key, the pod and the action.";

@@ -311,7 +311,7 @@ fn identity(object: &BareMetalHost) -> Result<[String; 3], Invalid> {
 /// A fault for a value that this version does not know: a later metal3 may have more values.
 fn unknown(path: &str, text: &str, known: impl Iterator<Item = &'static str>) -> Fault {
     let known: Vec<_> = known.collect();
-    let rule = format!("must be one of {} to be understood", known.join(", "));
+    let rule = format!("must be one of {}", known.join(", "));
     Fault::text(path, text, rule)
 }
 

@@ -49,7 +49,7 @@ impl HostEvents {
         if let Err(refused) = self.0.try_send(event) {
             let (mpsc::error::TrySendError::Full(event) | mpsc::error::TrySendError::Closed(event)) = refused;
             let HostEvent { host, reason, .. } = event;
-            tracing::debug!(%host, %reason, "an event on a host was dropped: too many wait");
+            tracing::debug!(%host, %reason, "an Event on a host was dropped: the queue is full");
         }
     }
 }

@@ -41,7 +41,7 @@ pub enum Error {
         backend: String,
     },
     /// Two of one name.
-    #[error("{field}: {value:?} is there twice")]
+    #[error("{field}: {value:?} occurs twice")]
     Twice {
         /// Where.
         field: &'static str,

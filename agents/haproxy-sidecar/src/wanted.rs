@@ -116,7 +116,7 @@ impl Wanted {
         let end = if text.ends_with('\n') { "" } else { "\n" };
         format!(
             "{text}{end}
-# By this the program beside HAProxy recognises what a worker was started from.
+# By this variable the sidecar recognises the configuration that a worker was started with.
 global
   setenv {ORIGIN_VARIABLE} {origin}
 "

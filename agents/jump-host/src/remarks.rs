@@ -17,7 +17,7 @@ pub(crate) fn remark(
     if nobody_may_log_in {
         return Some(Remark {
             reason: NO_KEYS,
-            text: "the spec names no key and no CA, so nobody can log in".into(),
+            text: "the spec names no key and no CA, so no user can log in".into(),
         });
     }
     if let Some(flaw) = power {

@@ -131,7 +131,7 @@ impl Candidate {
             let begun = Instant::now();
             match self.stand(&mut seen).await {
                 Ok(Some(lease)) => {
-                    gate.not_ready("begins to act");
+                    gate.not_ready("has acquired the Lease");
                     let leadership = Leadership {
                         until: begun + held(self.length),
                         candidate: self,
@@ -251,7 +251,7 @@ impl Leadership {
                 Ok(Err(error)) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     lease = self.place(),
-                    "the Lease is not renewed yet"
+                    "the Lease could not be renewed; retrying"
                 ),
                 Err(_) => return Lost::Late { lease: self.place() },
             }
@@ -276,8 +276,8 @@ impl Leadership {
                         self.lease = lease;
                         self.replace(spec).await.map(|()| None)
                     }
-                    Some(lease) => Ok(Some(holder(&lease).unwrap_or("nobody").to_owned())),
-                    None => Ok(Some("nobody: it was deleted".to_owned())),
+                    Some(lease) => Ok(Some(holder(&lease).unwrap_or("no replica").to_owned())),
+                    None => Ok(Some("no replica: it was deleted".to_owned())),
                 }
             }
             Err(error) => Err(error),

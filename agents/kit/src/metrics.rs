@@ -53,7 +53,7 @@ pub const WAITING: Definition = Definition {
     name: "sip_agent_reconciles_waiting",
     kind: Kind::Gauge,
     labels: &[],
-    help: "SIPClusters that are due to be reconciled and wait for their turn",
+    help: "SIPClusters that are due to be reconciled and wait for a free slot",
 };
 /// Requests to the API server.
 pub const API_REQUESTS: Definition = Definition {

@@ -71,7 +71,7 @@ impl Scheduler {
         let request = encoding::declaration(&self.site, cluster, created);
         let answer = self.placements.clone().apply_cluster(timed(request)).await?;
         parse(answer.into_inner().placement)?
-            .ok_or_else(|| Status::internal("ApplyCluster answered without a placement"))
+            .ok_or_else(|| Status::internal("the response of ApplyCluster has no placement"))
     }
 
     /// What a cluster holds; `None` when the ledger knows nothing of it.

@@ -23,7 +23,7 @@ pub(crate) fn older(
     let older = own.find(|map| !is_current(map, goal))?;
     let name = older.name_any();
     Some(format!(
-        "ConfigMap {name} still has an earlier configuration, with which a new pod would start: the spec has no entry for {name} any more, or \
+        "ConfigMap {name} still has an earlier configuration, with which a new pod would start: the spec no longer has an entry for {name}, or \
          the agent cannot apply its change (another message of this condition has the cause)"
     ))
 }

@@ -47,14 +47,14 @@ pub(crate) fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
             Routing::None
         } else {
             Routing::Some(format!(
-                "pod {name} is of a Deployment of the Airship SIP operator, and may route to hosts that are being released"
+                "pod {name} belongs to a Deployment of the Airship SIP operator, and may route to hosts that are being released"
             ))
         };
     }
     let instance = pod.labels().get(labels::INSTANCE).map_or("", String::as_str);
     let Some(configuration) = desired.configurations.get(instance) else {
         return Routing::Some(format!(
-            "pod {name} of {instance} still runs: the spec has no entry for {instance} any more, or the agent cannot apply its change (another message of this condition has the cause)"
+            "pod {name} of {instance} still runs: the spec no longer has an entry for {instance}, or the agent cannot apply its change (another message of this condition has the cause)"
         ));
     };
     if pod_http::port(pod, REPORT_PORT_NAME).is_some() {
@@ -160,7 +160,7 @@ mod tests {
         );
         let of_sip = with(pod(&up), "/metadata/labels", json!({(labels::INSTANCE): "lb"}));
         let earlier = "pod lb-1 runs an earlier configuration";
-        let dropped = "pod lb-1 of dropped still runs: the spec has no entry for dropped any more, or the agent cannot apply its change (another message of this condition has the cause)";
+        let dropped = "pod lb-1 of dropped still runs: the spec no longer has an entry for dropped, or the agent cannot apply its change (another message of this condition has the cause)";
         let some = |why: &str| Routing::Some(why.to_owned());
         for (what, pod, expected) in [
             ("it runs", pod(&up), Routing::Ask(DIGEST)),
@@ -202,7 +202,7 @@ mod tests {
                 "the Airship SIP operator made it, and it is on no node",
                 with(of_sip, "/spec/nodeName", Value::Null),
                 some(
-                    "pod lb-1 is of a Deployment of the Airship SIP operator, and may route to hosts that are being released",
+                    "pod lb-1 belongs to a Deployment of the Airship SIP operator, and may route to hosts that are being released",
                 ),
             ),
             ("made for this", without_sidecar(pod(&up), DIGEST), Routing::None),

@@ -185,7 +185,7 @@ impl Templates {
         };
         let bad = |message: &str| Problem::new(BAD_TEMPLATE, message);
         let Some(text) = text else {
-            return Ok(Some(instead(bad("the key is not there"))));
+            return Ok(Some(instead(bad("the key does not exist"))));
         };
         let wanted = match Template::parse(&text) {
             Ok(wanted) => wanted,
@@ -264,7 +264,7 @@ impl Templates {
 struct Written {
     /// Where, for people.
     source: String,
-    /// `None`: the key is not there.
+    /// `None`: the key does not exist.
     text: Option<String>,
 }
 

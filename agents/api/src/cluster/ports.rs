@@ -51,7 +51,7 @@ pub(super) fn range(range: Option<&PortRangeSpec>, path: &str, faults: &mut Vec<
     let Some(PortRangeSpec { start, end }) = range else {
         faults.push(Fault::absent(
             path,
-            "must be set: it says which ports are balanced",
+            "must be set: the ports that the load balancer serves",
         ));
         return None;
     };
@@ -107,7 +107,7 @@ impl Claims {
             faults.push(Fault::new(
                 path,
                 ports,
-                format!("already asked for by {owner}, and nodes have every port once"),
+                format!("must be unique on a node, and is already set in {owner}"),
             ));
         }
     }

@@ -118,7 +118,7 @@ fn counts(count: Option<&NodeCount>, path: &str, faults: &mut Vec<Fault>) -> Opt
     let Some(NodeCount { active, standby }) = count else {
         faults.push(Fault::absent(
             path,
-            "must be set: the role has to say how many hosts it wants",
+            "must be set: the number of hosts of the role",
         ));
         return None;
     };

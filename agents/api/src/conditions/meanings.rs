@@ -32,7 +32,7 @@ const READY: &[Meaning] = &[
     yes(Reason::ReconciliationSucceeded, "The cluster is as specified."),
     no(
         Reason::Progressing,
-        "Work is going on; the message states what is awaited.",
+        "Reconciliation is in progress; the message states what it waits for.",
     ),
     no(
         Reason::Unschedulable,
@@ -67,7 +67,7 @@ const SCHEDULED: &[Meaning] = &[
     ),
     no(
         Reason::SiteFull,
-        "A limit of the site in the scheduler is reached; the message names it and what would help. The cluster agent tries again. Existing objects and pods stay as they are.",
+        "A limit of the site in the scheduler is reached; the message names it and what would help. The cluster agent retries. Existing objects and pods stay as they are.",
     ),
     no(Reason::Deleting, "The cluster is being deleted."),
 ];
@@ -115,7 +115,7 @@ const CLUSTER_API_SYNCED: &[Meaning] = &[
     ),
     no(
         Reason::OwnedByOthers,
-        "Another field manager applies `spec.replicas` or changes it again and again, or the autoscaler sets it; the message names it. Nothing is \
+        "Another field manager applies `spec.replicas` or changes it repeatedly, or the autoscaler sets it; the message names it. Nothing is \
          written.",
     ),
     no(
@@ -140,7 +140,7 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     ),
     no(
         Reason::Progressing,
-        "Work is going on; the message states what is awaited.",
+        "Reconciliation is in progress; the message states what it waits for.",
     ),
     stalls(
         Reason::PortConflict,
@@ -196,7 +196,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     yes(
         Reason::NoKeys,
-        "All entries are as specified, and the spec names no key and no CA by which anybody can log in.",
+        "All entries are as specified, and the spec names no key and no CA with which a user can log in.",
     ),
     yes(
         Reason::PowerServiceUnavailable,
@@ -210,7 +210,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     no(
         Reason::Progressing,
-        "Work is going on; the message states what is awaited.",
+        "Reconciliation is in progress; the message states what it waits for.",
     ),
     stalls(
         Reason::InvalidKey,
@@ -283,17 +283,17 @@ const AUTH_READY: &[Meaning] = &[
     yes(
         Reason::BindingsRemain,
         "All entries are as specified. `kubeconfigSecret` named another Secret before, and bindings of groups may remain in the cluster of that \
-         Secret's kubeconfig. The message names the Secret and the cause. The agent tries again 10 s after each check. Keep the Secret unchanged \
+         Secret's kubeconfig. The message names the Secret and the cause. The agent retries 10 s after each check. Keep the Secret unchanged \
          until this reason is gone; another problem hides it. If the agent cannot use the Secret any more, since it, the cluster or the credentials \
          are gone, see [Rights of groups](auth.md#rights-of-groups).",
     ),
     no(
         Reason::Progressing,
-        "Work is going on; the message states what is awaited.",
+        "Reconciliation is in progress; the message states what it waits for.",
     ),
     stalls(
         Reason::ConnectorMissing,
-        "The entry has no connector and no static passwords, so nobody could log in. No provider is made for it.",
+        "The entry has no connector and no static passwords, so no user could log in. No provider is made for it.",
     ),
     no(
         Reason::SecretMissing,

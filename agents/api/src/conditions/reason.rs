@@ -137,7 +137,7 @@ impl PartialEq<Reason> for String {
 pub mod ready {
     use super::Reason;
 
-    /// Work is going on.
+    /// Reconciliation is in progress.
     pub const PROGRESSING: Reason = Reason::Progressing;
     /// No hosts can be found for every role.
     pub const UNSCHEDULABLE: Reason = Reason::Unschedulable;

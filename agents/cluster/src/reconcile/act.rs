@@ -219,7 +219,7 @@ fn host_event(action: &HostAction, cluster: &ClusterId) -> Option<HostEvent> {
         ),
         Verb::Relabel | Verb::RelabelClaimed => (
             EventReason::Relabeled,
-            format!("labels of SIPCluster {key} are put back"),
+            format!("labels of SIPCluster {key} are restored"),
         ),
         Verb::Adopt => (
             EventReason::Adopted,

@@ -58,7 +58,7 @@ fn by_machine(member: &Member, machine: Option<&MachineLookup>, follows: bool) -
 pub(super) fn of_gone_host(machine: Option<&MachineLookup>) -> String {
     match machine {
         Some(MachineLookup::Found(machine)) => {
-            format!("; its Machine has no host any more: {}", replace(machine))
+            format!("; its Machine no longer has a host: {}", replace(machine))
         }
         Some(MachineLookup::Collected(owner)) => format!(
             "; the garbage collector of Kubernetes deleted the host, because the owner of the host, {owner}, was gone"
@@ -84,7 +84,7 @@ pub(super) fn foreign_consumer() -> String {
 /// The same where the `SIPCluster` is being deleted: to name another Cluster in it frees no host. That Cluster may be its own under another
 /// name, or somebody else's.
 pub(super) const FOREIGN_CONSUMER_OF_DELETED: &str = ": it is released once nothing uses it; delete the Cluster of that consumer if it is to \
-    go too, or else its Machine only; where the consumer does not exist any more, remove spec.consumerRef of the host";
+    be deleted too, or else its Machine only; where the consumer no longer exists, remove spec.consumerRef of the host";
 
 fn surplus(machine: &Machine, follows: bool) -> String {
     match machine.owner() {
@@ -166,7 +166,7 @@ mod tests {
             (
                 "gone",
                 Some(&owned),
-                "; its Machine has no host any more: delete Machine metal/m-0 of this host, and do not scale MachineDeployment shop-md down: MachineDeployment shop-md then creates a Machine, which gets the replacement host",
+                "; its Machine no longer has a host: delete Machine metal/m-0 of this host, and do not scale MachineDeployment shop-md down: MachineDeployment shop-md then creates a Machine, which gets the replacement host",
             ),
             (
                 "gone",

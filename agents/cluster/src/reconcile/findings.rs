@@ -39,7 +39,7 @@ pub(super) fn all(
     let since = awaited_since(object, placement);
     let services = services::readiness(object, placement, gating, since.as_ref(), now);
     let gone = gone(holding, members);
-    let ready = ready(placement, &labeled, &services, &gone, is_taken_over(object));
+    let ready = ready(placement, &labeled, &services, &gone, is_being_adopted(object));
     let mut findings = vec![scheduled(placement), labeled, ready];
     if !skipped.is_empty() {
         let names: Vec<String> = skipped.iter().map(ToString::to_string).collect();
@@ -212,17 +212,17 @@ pub(super) fn named(all: &[String]) -> String {
 }
 
 /// The message of `Ready` until the other agents have answered for a cluster that the Airship SIP operator left Ready.
-const TAKING_OVER: &str = "as the Airship SIP operator left it: the services are being taken over";
+const ADOPTING: &str = "as the Airship SIP operator left it: the agents are adopting the services";
 
-/// Whether the cluster was Ready for this generation when this agent saw it first, and its services are taken over since.
-fn is_taken_over(object: &SIPCluster) -> bool {
+/// Whether the cluster was Ready for this generation when this agent first observed it, and its services are being adopted since.
+fn is_being_adopted(object: &SIPCluster) -> bool {
     let Some(status) = &object.status else {
         return false;
     };
     let generation = object.metadata.generation.unwrap_or_default();
     let ready = find(&status.conditions, conditions::READY)
         .filter(|ready| ready.status == "True" && ready.observed_generation == Some(generation));
-    ready.is_some_and(|ready| status.placement.is_none() || ready.message == TAKING_OVER)
+    ready.is_some_and(|ready| status.placement.is_none() || ready.message == ADOPTING)
 }
 
 fn ready(
@@ -246,7 +246,7 @@ fn ready(
             Finding::no(READY, ready::INFRA_SERVICE_FAILURE, message)
         }
         Readiness::Progressing(_) if taken_over && labeled.status == Some(true) => {
-            Finding::yes(READY, ready::RECONCILIATION_SUCCEEDED, TAKING_OVER)
+            Finding::yes(READY, ready::RECONCILIATION_SUCCEEDED, ADOPTING)
         }
         Readiness::Progressing(why) => Finding::no(READY, ready::PROGRESSING, why),
         Readiness::Ready if labeled.status != Some(true) => {

@@ -313,7 +313,7 @@ mod tests {
             (None, ""),
             (
                 Some(MachineLookup::Found(machine)),
-                "; its Machine has no host any more: delete Machine metal/m-0 of this host, and do not scale MachineSet ms down: MachineSet ms \
+                "; its Machine no longer has a host: delete Machine metal/m-0 of this host, and do not scale MachineSet ms down: MachineSet ms \
                  then creates a Machine, which gets the replacement host",
             ),
             (

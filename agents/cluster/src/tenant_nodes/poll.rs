@@ -232,7 +232,7 @@ async fn evict(server: &Server, node: &Node, host: &str, before: usize) -> Resul
             Evicted::NotNow => {
                 held.get_or_insert_with(|| {
                     format!(
-                        ", of which a PodDisruptionBudget holds {}/{}",
+                        ", of which a PodDisruptionBudget protects {}/{}",
                         pod.namespace, pod.name
                     )
                 });

@@ -87,18 +87,14 @@ fn what_is_wrong_is_named() {
         (
             "/servers/1/name",
             json!("lab.a"),
-            r#"servers: "lab.a" is there twice"#,
+            r#"servers: "lab.a" occurs twice"#,
         ),
         (
             "/backends/0/name",
             json!("b/c"),
             r#"backends[].name: "b/c" is not a word"#,
         ),
-        (
-            "/backends/0/name",
-            json!("b2"),
-            r#"backends: "b2" is there twice"#,
-        ),
+        ("/backends/0/name", json!("b2"), r#"backends: "b2" occurs twice"#),
         (
             "/backends/0/port",
             json!(0),

@@ -12,7 +12,7 @@ const EXIT_CODES: &str = "Exit codes:
   3  refused: the call is not allowed, or the state of the host does not permit it; nothing was changed
   4  not possible now: no replica serves, the scheduler or API server does not answer, or a limit is reached; nothing was changed
   5  the host's BMC failed; nothing was changed
-  6  unknown: the action was sent or may have been, and its effect was not seen; `host status` shows the host
+  6  unknown: the action was sent or may have been, and its effect was not observed; `host status` shows the host
 
 NAME is the name of a host, NAMESPACE/NAME, or its ordinal name after an @, such as @worker-3. `status` and `console` also take the name up
 to its first dot, and the ordinal name without @; these may be the name of another host, so `reboot`, `on` and `off` refuse them.";

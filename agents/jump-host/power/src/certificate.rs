@@ -34,7 +34,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file lacks its expected content.
-    #[error("{} does not hold {what} in PEM form", path.display())]
+    #[error("{} does not contain {what} in PEM form", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
@@ -45,7 +45,7 @@ pub enum Error {
         source: rustls_pki_types::pem::Error,
     },
     /// Certificate and key do not belong together.
-    #[error("the key in {} does not serve for the certificate in {}", key.display(), certificate.display())]
+    #[error("the key in {} does not match the certificate in {}", key.display(), certificate.display())]
     Pair {
         /// The certificate's file.
         certificate: PathBuf,

@@ -141,7 +141,7 @@ impl Peer {
     pub(crate) async fn over(self) -> &'static str {
         let Self(open) = &self;
         tokio::select! {
-            () = open.slot.evicted() => "another connection has got its slot",
+            () = open.slot.evicted() => "a newer connection has replaced it",
             () = open.replaced.cancelled() => "its namespace has as many others as it may have",
             () = open.unused() => "no call was made over it",
         }

@@ -45,7 +45,7 @@ pub enum Error {
     Ending,
     /// What carried the action out has failed after its request may have left.
     #[error(
-        "the agent failed while it carried the action out; read the host's power state before you ask again"
+        "the agent failed while it executed the action; read the power state of the host before you retry"
     )]
     Abandoned,
     /// There is no such host in the cluster.
@@ -133,7 +133,7 @@ pub enum Error {
     },
     /// The cluster released the host while the effect was waited for.
     #[error(
-        "{reset_type} was sent to host {host}, but the cluster stopped holding the host before the effect was seen"
+        "{reset_type} was sent to host {host}, but the cluster stopped holding the host before the effect was observed"
     )]
     NoLongerHeld {
         /// Namespace and name.
@@ -143,7 +143,7 @@ pub enum Error {
     },
     /// A forced action of the same cluster has ended the wait for the effect.
     #[error(
-        "{reset_type} was sent to host {host}, and its effect was not seen before a forced action superseded it"
+        "{reset_type} was sent to host {host}, and its effect was not observed before a forced action superseded it"
     )]
     Superseded {
         /// Namespace and name.
@@ -191,7 +191,7 @@ pub enum Error {
     #[error("the call was not answered within {0:?}; nothing was changed")]
     TooLate(Duration),
     /// Who holds the host is not known.
-    #[error("the scheduler does not say which hosts the cluster holds: {}", .0.message())]
+    #[error("the scheduler does not answer which hosts the cluster holds: {}", .0.message())]
     Scheduler(Box<Status>),
     /// The API server fails.
     #[error("cannot {what}: {}", chain(&**.source))]

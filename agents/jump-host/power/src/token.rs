@@ -189,7 +189,7 @@ fn bearer(headers: &MetadataMap) -> Result<&str, Error> {
     let token = token.ok_or_else(|| refused("the header is not `authorization: Bearer TOKEN`"))?;
     if token.is_empty() || token.len() > MAX_TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic())
     {
-        return Err(refused("it has not the form of a token"));
+        return Err(refused("it does not have the form of a token"));
     }
     Ok(token)
 }

@@ -19,7 +19,7 @@ const PASSWD: &str = "/etc/passwd";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such account.
-    #[error("the image has no user {USER} with the UID {USER_ID} in {PASSWD}: people could not log in")]
+    #[error("the image has no user {USER} with the UID {USER_ID} in {PASSWD}: users could not log in")]
     Account,
     /// Its accounts cannot be read.
     #[error("the image's {PASSWD} cannot be read")]

@@ -375,7 +375,7 @@ impl Server {
             let _ = child.wait().await;
         };
         if time::timeout(self.drain, ending).await.is_err() {
-            tracing::info!("sessions are cut: their time is over");
+            tracing::info!("sessions are closed: the drain time has ended");
         }
     }
 }

@@ -153,7 +153,7 @@ impl Destinations {
         let ip = canonical(address.ip());
         let is_own = |own: &SocketAddr| canonical(own.ip()) == ip && own.port() == address.port();
         if own.iter().any(is_own) {
-            return Some("it is that of a server of the site");
+            return Some("it is the address of a server of the site");
         }
         let special = SPECIAL_NETWORKS.iter().find(|special| special.contains(&ip));
         let Some(allowed) = &self.allowed else {

@@ -179,7 +179,7 @@ async fn drain(mut body: Body) -> kube::Result<()> {
         return Ok(());
     }
     // A proxy, for one, may answer with a page of its own.
-    let error = serde_json::Error::custom("the answer to a change is no object");
+    let error = serde_json::Error::custom("the response to a change is not a JSON object");
     Err(kube::Error::SerdeError(error))
 }
 

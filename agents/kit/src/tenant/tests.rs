@@ -104,7 +104,7 @@ async fn only_a_refusal_of_a_change_is_read() {
         .unwrap();
     for other in ["<html>", ""] {
         let page = server(200, other).change(Ok(get())).await.unwrap_err();
-        assert!(page.to_string().contains("is no object"), "{page}");
+        assert!(page.to_string().contains("is not a JSON object"), "{page}");
     }
     let endless = "a".repeat(LONGEST + 1);
     let long_refusal = format!(r#"{{"kind":"Status","message":"no {endless}","code":403}}"#);

@@ -67,7 +67,7 @@ fn bad() -> Vec<(Cluster, [&'static str; 3])> {
             [
                 "spec.services.loadBalancerWorker[0].nodePortRange",
                 "30221",
-                "already asked for by spec.services.loadBalancerControlPlane[0].nodePort",
+                "must be unique on a node, and is already set in spec.services.loadBalancerControlPlane[0].nodePort",
             ],
         ),
         (

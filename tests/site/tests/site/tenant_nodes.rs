@@ -216,7 +216,7 @@ async fn nodes_of_tenants_are_preferred_when_ready_and_drained() {
     let leaving = releasing(&leaving.await).unwrap();
     let node = node_on(&leaving);
     let waits = stage.until(&bank, "wait for the drain", |object| {
-        let held = format!("a PodDisruptionBudget holds {PODS}/{}", pod_on(&node));
+        let held = format!("a PodDisruptionBudget protects {PODS}/{}", pod_on(&node));
         wait::condition(object, "HostsLabeled").is_some_and(|(_, _, message)| message.contains(&held))
     });
     waits.await;

@@ -366,7 +366,7 @@ fn object_name(entry: &Entry<'_>, own: Option<&str>, faults: &mut Vec<Fault>) ->
         return Some(ObjectName(name));
     }
     let rule = format!(
-        "the Service of {} would be called \"{name}\", which must be at most 63 lowercase letters, digits and '-'",
+        "the Service of {} would be named \"{name}\", which must be at most 63 lowercase letters, digits and '-'",
         entry.path
     );
     match own {

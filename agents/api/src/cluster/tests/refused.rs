@@ -23,7 +23,7 @@ fn counts() {
         (
             "/nodes/Worker/count",
             Value::Null,
-            "spec.nodes[Worker].count is absent: must be set: the role has to say how many hosts it wants",
+            "spec.nodes[Worker].count is absent: must be set: the number of hosts of the role",
         ),
         (
             "/nodes/Worker/count/active",

@@ -82,7 +82,7 @@ async fn what_is_against_one_eviction_holds_up_no_other() {
     let (wanted, nodes) = members(1, Action::Drain, 1);
     let (drains, events) = step(&server, &wanted, 0, &nodes).await;
     assert_eq!(evicted(&requests), ["p00", "p01", "p02", "p03", "p04"]);
-    let left = "pods left: 5, of which a PodDisruptionBudget holds shop/p02, of which shop/p00: a webhook";
+    let left = "pods left: 5, of which a PodDisruptionBudget protects shop/p02, of which shop/p00: a webhook";
     let expected = Drain::Draining {
         node: "n000".to_owned(),
         left: left.to_owned(),

@@ -64,7 +64,7 @@ impl Credentials {
             return Err(Incomplete {
                 secret: name,
                 key: "username",
-                rule: "must have no colon, which basic authentication cannot carry",
+                rule: "must have no colon, which basic authentication does not allow",
             });
         }
         Ok(Self {
@@ -129,7 +129,7 @@ mod tests {
             ),
             (
                 vec![("username", &b"a:b"[..]), ("password", &b"p"[..])],
-                "Secret metal/a-bmc: key username must have no colon, which basic authentication cannot carry",
+                "Secret metal/a-bmc: key username must have no colon, which basic authentication does not allow",
             ),
             (
                 vec![("username", &b"root"[..]), ("password", &b"a\nb"[..])],

@@ -15,7 +15,7 @@ pub enum Failure {
         source: std::io::Error,
     },
     /// The proxy makes no connection.
-    #[error("the proxy {proxy} makes no connection to the BMC {bmc}: {why}")]
+    #[error("the proxy {proxy} does not connect to the BMC {bmc}: {why}")]
     Proxy {
         /// Host and port of the proxy.
         proxy: String,
@@ -46,7 +46,7 @@ pub enum Failure {
         within: Duration,
     },
     /// The connection broke, or what came is not HTTP.
-    #[error("the BMC {bmc} gave no complete answer")]
+    #[error("the BMC {bmc} did not send a complete response")]
     Broken {
         /// Host and port.
         bmc: String,

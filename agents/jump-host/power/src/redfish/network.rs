@@ -245,7 +245,7 @@ fn roots(ca: Option<&PathBuf>) -> Result<RootCertStore, NetworkError> {
             added += 1;
         }
         if added == 0 {
-            return Err(failed("it holds no certificate".into()));
+            return Err(failed("it contains no certificate".into()));
         }
     }
     Ok(roots)

@@ -218,7 +218,7 @@ async fn a_collected_host_is_reported_apart_from_a_deleted_one() {
         .unwrap();
     let gone = format!("{first} (Worker): its BareMetalHost is gone");
     let advice = format!(
-        "{gone}; its Machine has no host any more: delete Machine metal/{machine} of this host, and do not scale MachineSet {SET} down"
+        "{gone}; its Machine no longer has a host: delete Machine metal/{machine} of this host, and do not scale MachineSet {SET} down"
     );
     stage.event(&shop, "HostFailed", &advice).await;
     let found = machines(&stage).get(&machine).await.unwrap();

@@ -123,7 +123,7 @@ fn user_search(spec: &UserSearchSpec, at: &mut At<'_>) -> Option<UserSearch> {
     if username.is_none() {
         at.absent(
             "username",
-            "must be set: the attribute that has what people type as their name",
+            "must be set: the attribute with the name that users enter",
         );
     }
     let username = attribute("username", username.as_deref(), at);
@@ -217,7 +217,7 @@ fn github(spec: &GithubSpec, at: &mut At<'_>) -> Option<Github> {
     if orgs.as_ref().is_none_or(Vec::is_empty) {
         at.absent(
             "orgs",
-            "must have at least one organization: everybody can have a GitHub account",
+            "must have at least one organization: anyone can create a GitHub account",
         );
     }
     let organizations = at.bounded("orgs", orgs.as_ref(), MAX_CONNECTOR_ITEMS);

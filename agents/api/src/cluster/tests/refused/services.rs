@@ -108,7 +108,7 @@ fn port_ranges() {
     for (range, expected) in [
         (
             Value::Null,
-            format!("{at} is absent: must be set: it says which ports are balanced"),
+            format!("{at} is absent: must be set: the ports that the load balancer serves"),
         ),
         (json!({ "start": 1 }), format!("{at}.end is absent: must be set")),
         (
@@ -142,7 +142,7 @@ fn port_ranges() {
 #[test]
 fn duplicate_ports() {
     let taken =
-        |owner: &str| format!("already asked for by spec.services.{owner}, and nodes have every port once");
+        |owner: &str| format!("must be unique on a node, and is already set in spec.services.{owner}");
     refused(
         "/services/auth/0/nodePort",
         json!(30_000),
