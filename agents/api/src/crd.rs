@@ -24,7 +24,7 @@ pub fn custom_resource_definitions()
     ])
 }
 
-/// The definition as a YAML document that says where it comes from.
+/// The definition as a YAML document that states its source.
 ///
 /// # Errors
 /// What the serializer reports.

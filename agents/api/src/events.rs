@@ -10,7 +10,7 @@ use crate::conditions::Reason;
 pub enum EventType {
     /// Something went as it should.
     Normal,
-    /// A person may have to act.
+    /// A user may have to act.
     Warning,
 }
 
@@ -31,7 +31,7 @@ macro_rules! reasons {
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub enum EventReason {
             $(#[doc = $text] $variant,)+
-            /// A service agent's condition has this reason, which a person should know: a Warning on the `SIPCluster`.
+            /// A service agent's condition has this reason, which a user should know: a Warning on the `SIPCluster`.
             Condition(Reason),
         }
 

@@ -1,4 +1,4 @@
-//! What a parser found wrong, for people: where, what was there, and which rule it breaks.
+//! What a parser found wrong, for messages: where, what was there, and which rule it breaks.
 
 use std::fmt;
 
@@ -120,7 +120,7 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// A path, a name or a rule that names something, in which nobody can hide a line break or turn the rest of a line around; also
+/// A path, a name or a rule that names something, in which no line break or change of the writing direction can be hidden; also
 /// bounded, since map keys of a spec are the user's.
 fn escaped(text: &str, most: usize) -> String {
     let mut shown = String::new();
@@ -129,7 +129,7 @@ fn escaped(text: &str, most: usize) -> String {
             shown.push('…');
             break;
         }
-        // Quotes are left alone.
+        // Quotes stay as they are.
         if matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1 {
             shown.push(c);
         } else {

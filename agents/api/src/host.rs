@@ -64,7 +64,7 @@ pub struct Host {
 impl Host {
     /// Checks a host as it came from the API server, with its networkData if it names any.
     ///
-    /// What is wrong with one field is a report of the host ([`Host::reports`]); the rest of the host stands.
+    /// What is wrong with one field is a report of the host ([`Host::reports`]); the rest of the host is used.
     ///
     /// # Errors
     /// Only for an object without namespace, name or uid, which no API server serves.
@@ -233,7 +233,7 @@ impl Host {
         self.inspected
     }
 
-    /// The fault that its BMC reports, for people, if it does.
+    /// The fault that its BMC reports, for messages, if it does.
     #[must_use]
     pub fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
@@ -315,7 +315,7 @@ fn unknown(path: &str, text: &str, known: impl Iterator<Item = &'static str>) ->
     Fault::text(path, text, rule)
 }
 
-/// An address that cannot be read is not shown either: it could hold a password.
+/// An address that cannot be read is not repeated either: it could contain a password.
 fn bmc_address(bmc: Option<&Bmc>, faults: &mut Vec<Fault>) -> Option<BmcAddress> {
     const PATH: &str = "spec.bmc.address";
     let Bmc {
@@ -339,7 +339,7 @@ fn bmc_address(bmc: Option<&Bmc>, faults: &mut Vec<Fault>) -> Option<BmcAddress>
     None
 }
 
-/// The condition by which metal3 tells the health that a BMC reports; `Unknown` is no fault.
+/// The condition in which metal3 states the health that a BMC reports; `Unknown` is no fault.
 const HEALTHY: &str = "Healthy";
 
 fn bmc_fault(conditions: &[HostCondition]) -> Option<String> {

@@ -42,5 +42,5 @@ pub const TEMPLATE_CHECK: &str = "sip.airshipit.org/template-check";
 
 /// On a namespace of the site, with the value [`TRUE`]: its pods may read the metrics of load balancers.
 pub const SCRAPES: &str = "sip.airshipit.org/scrapes-metrics";
-/// Value of a label that says yes.
+/// Value of a label that is set.
 pub const TRUE: &str = "true";

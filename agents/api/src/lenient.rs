@@ -1,4 +1,4 @@
-//! Reading of fields of which some cannot be read, since another version or somebody else has written them: each is read by itself.
+//! Reading of fields of which some cannot be read, since another version or another writer has written them: each is read by itself.
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;

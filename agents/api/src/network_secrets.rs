@@ -16,7 +16,7 @@ pub struct NetworkSecrets {
 }
 
 impl NetworkSecrets {
-    /// Those that a host names, in its namespace unless `spec.networkData` says otherwise.
+    /// Those that a host names, in its namespace unless `spec.networkData` names another.
     #[must_use]
     pub fn named_by(object: &BareMetalHost) -> Self {
         let own = object.metadata.namespace.as_deref().unwrap_or_default();

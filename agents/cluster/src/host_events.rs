@@ -24,7 +24,7 @@ pub struct HostEvent {
     pub cluster: ClusterId,
     /// Why.
     pub reason: EventReason,
-    /// For people.
+    /// For messages.
     pub note: String,
 }
 

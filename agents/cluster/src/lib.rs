@@ -1,4 +1,4 @@
-//! The cluster agent: it reports the site's hosts, asks for placements, and puts labels on hosts.
+//! The cluster agent: it reports the site's hosts, requests placements, and labels hosts.
 //!
 //! | module | what it does |
 //! |---|---|

@@ -69,7 +69,8 @@ impl Ledger {
         }
     }
 
-    /// Checks the ledger if the scheduler answers now, so that the replica with the former configuration goes on. Returns whether it has answered.
+    /// Checks the ledger if the scheduler answers now, so that the replica with the former configuration continues to act. Returns whether it has
+    /// answered.
     ///
     /// # Errors
     /// The first namespace that is missing.

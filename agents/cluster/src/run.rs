@@ -30,7 +30,7 @@ use crate::{
     triggers::Triggers,
 };
 
-/// The cluster agent of a site: it reports hosts, asks for placements and labels hosts.
+/// The cluster agent of a site: it reports hosts, requests placements and labels hosts.
 #[derive(Debug, clap::Parser)]
 #[command(name = "sip-cluster-agent", version)]
 pub struct Args {
@@ -48,7 +48,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let api_server = start::api_server_address().await?;
     let events = Events::new(client.clone(), MANAGER.0);
     let ledger = Arc::new(Ledger::new(&agent, &client, &events));
-    // Before it is elected, so that the replica with the former configuration goes on; and after, because hosts may be held since.
+    // Before it is elected, so that the replica with the former configuration continues to act; and after, because hosts may be held since.
     // After a signal, `Agent::run` drains without an election.
     let checking = Box::pin(async {
         namespace_checks::check_statuses(&agent, &client, &events, None).await?;
@@ -288,7 +288,7 @@ async fn control(
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Result<(), Infallible> {
     let triggers = context.triggers.clone();
-    // The controller lets go of the names of clusters that do not exist.
+    // The controller forgets the names of clusters that do not exist.
     let named = triggers.named().inspect(move |cluster| {
         orphans.add(ObjectKey {
             namespace: cluster.namespace.clone().unwrap_or_default(),

@@ -75,7 +75,7 @@ impl Triggers {
         }
     }
 
-    /// The triggered clusters. One that is triggered several times before the stream yields it comes once.
+    /// The triggered clusters. One that is triggered several times before the stream yields it is yielded once.
     pub fn named(&self) -> impl Stream<Item = ObjectRef<SIPCluster>> + Send + use<> {
         futures::stream::unfold(self.clone(), |triggers| async move {
             loop {

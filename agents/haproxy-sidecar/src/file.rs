@@ -28,13 +28,13 @@ impl ConfigFile {
         fs::try_exists(&self.file).await.unwrap_or(false)
     }
 
-    /// Makes `text` what is in it: a HAProxy that starts meanwhile reads all of what was there before or all of this, and a node
+    /// Makes `text` what is in it: a HAProxy that starts at that time reads all of what was there before or all of this, and a node
     /// that loses its power has one of them.
     ///
     /// # Errors
     /// When the disk is full, for one. What was there before is there still.
     pub async fn write(&self, text: &str) -> Result<(), Error> {
-        // Both containers are one user. What an operator's template holds is nobody else's business.
+        // Both containers are one user. Other users must not read what an operator's template contains.
         whole_file::write(&self.file, text.as_bytes(), 0o600)
             .await
             .map(drop)

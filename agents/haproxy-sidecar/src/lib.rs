@@ -1,5 +1,5 @@
 //! Keeps a running HAProxy at the configuration in its `ConfigMap`: servers are added and removed without a restart, and no
-//! listener closes meanwhile. One such process runs beside each HAProxy, as a native sidecar; they share a directory
+//! listener is closed. One such process runs beside each HAProxy, as a native sidecar; they share a directory
 //! with the configuration and the socket of HAProxy's master, and nothing else.
 //!
 //! | module | what it does |
@@ -10,7 +10,7 @@
 //! | [`cli`] | commands and answers over the socket of HAProxy's master |
 //! | [`observe`](mod@observe), [`tables`] | the state of HAProxy's processes |
 //! | [`steps`] | decides what to change: pure |
-//! | [`commands`] | carries it out |
+//! | [`commands`] | executes it |
 //! | [`follow`] | the reconcile loop |
 //! | [`metrics`], [`run`] | the process |
 //!

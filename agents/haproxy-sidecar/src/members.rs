@@ -181,7 +181,7 @@ impl Members {
         ))
     }
 
-    /// Whether a server is one of those that come and go, and is not wanted. Backends that are not named here are HAProxy's own:
+    /// Whether a server is one that this program adds and removes, and is not desired. Backends that are not named here are HAProxy's own:
     /// versions before 2.4 show one.
     #[must_use]
     pub fn is_unwanted(&self, server: &Server) -> bool {

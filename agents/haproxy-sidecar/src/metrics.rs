@@ -79,7 +79,7 @@ impl Metrics {
         self.draining.set(i64::try_from(members).unwrap_or(i64::MAX));
     }
 
-    /// How many reloads were carried out.
+    /// How many reloads were done.
     #[must_use]
     pub fn reloads(&self) -> u64 {
         self.reloads.get_or_create(&[(OUTCOME, DONE)]).get()

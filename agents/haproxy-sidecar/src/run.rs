@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::config_map::{self, Source};
 use crate::follow::{Follower, Metrics};
 
-/// Work under way may be dropped anywhere: the next process looks anew.
+/// Work in progress may be dropped at any point: the next process observes HAProxy again.
 const DRAIN_SECONDS: u16 = 1;
 /// Where the kubelet and the load balancer agent read the report.
 const REPORTS: Paths = Paths {

@@ -1,7 +1,7 @@
 //! The decision: the next steps of the workers, from their observed state and the wanted configuration. Pure.
 //!
 //! It is made after every observation and keeps no state, so it does not matter whether earlier decisions were
-//! carried out, half carried out or undone by a restart of HAProxy, of this program or of both.
+//! executed, partly executed or undone by a restart of HAProxy, of this program or of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,7 +29,7 @@ pub enum Entry {
     /// After its first successful check: a member is added before its machine runs, and connections to it would hang until
     /// `timeout connect`.
     Checked,
-    /// At once, as when HAProxy starts: no other server of its backend could take them meanwhile.
+    /// At once, as when HAProxy starts: no other server of its backend could take them.
     AtOnce,
 }
 
@@ -38,7 +38,7 @@ pub enum Entry {
 pub enum Step {
     /// Add a server.
     Add(Server, SocketAddr, Entry),
-    /// Let a server get connections.
+    /// Admit connections to a server.
     Ready(Server),
     /// Give connections to a server that has not passed a check yet, until one fails: no other server is left.
     Trust(Server),
@@ -135,7 +135,7 @@ pub fn decide(observed: &Observation, wanted: &Wanted, overdue: &BTreeSet<Member
             }
         }
     }
-    // A worker that was only just told to stop may still accept a connection, and connect it to any of its servers.
+    // A worker that was only just signalled to stop may still accept a connection, and connect it to any of its servers.
     let taken_over = observed.current.as_ref().is_some_and(|worker| !worker.stopping)
         && observed.old.iter().all(|worker| worker.stopping);
     let runs = taken_over

@@ -1,4 +1,4 @@
-//! The tables in which a worker tells of its servers. HAProxy separates columns by commas or by spaces; which there are, and in
+//! The tables in which a worker lists its servers. HAProxy separates columns by commas or by spaces; which there are, and in
 //! which order, differs between versions.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub enum Error {
     Row(#[source] csv::Error),
 }
 
-/// Whether a server may be given connections, as far as orders go.
+/// Whether a server admits connections, by its administrative state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Admin {
     /// Yes.
@@ -42,7 +42,7 @@ pub struct Seen {
     pub port: u16,
     /// Whether it may be given connections.
     pub admin: Admin,
-    /// Whether it takes connections, as far as its health goes.
+    /// Whether it takes connections, by its health.
     pub up: bool,
     /// Whether its health checks run.
     pub checked: bool,
@@ -188,7 +188,7 @@ pub fn sessions_of(answer: &str, uses: impl Fn(&Server) -> bool) -> Vec<&str> {
 
 /// State of a stream's end at the server, as `show sess` prints it, from which on the stream keeps its server: it is connected.
 const CONNECTED: u32 = 8;
-/// Who asks: the commands themselves are a stream of each worker.
+/// The stream of the commands themselves, which each worker has.
 const COMMANDS: &str = "GLOBAL";
 
 /// Connections of clients that may still be given a server: streams in what `show sess` answers that are not connected to one (after a failed

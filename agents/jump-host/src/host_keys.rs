@@ -40,7 +40,7 @@ type Data = BTreeMap<String, ByteString>;
 /// The host keys of the site's jump hosts.
 pub(crate) struct Keeper {
     client: Client,
-    /// The keys as they were read last: if somebody deletes the Secret, the agent makes it again with the same keys.
+    /// The keys as they were read last: if the Secret is deleted, the agent creates it again with the same keys.
     known: Mutex<BTreeMap<Key, Data>>,
 }
 
@@ -53,7 +53,7 @@ impl Keeper {
     }
 
     /// Makes the host keys of a jump host if its Secret has none, and returns the keys in the Secret. Returns no keys, and changes nothing, if
-    /// the Service of that name belongs to somebody else. Refuses, and changes nothing, if the Secret does.
+    /// the Service of that name has another owner. Refuses, and changes nothing, if the Secret does.
     pub(crate) async fn ensure(&self, instance: &Instance<'_>) -> Result<HostKeys, Error> {
         let namespace = instance.cluster().namespace();
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
@@ -105,7 +105,7 @@ impl Keeper {
             .unwrap_or_else(|| generate(instance))
     }
 
-    /// Whether the name belongs to somebody else: its Service stands for all objects of an instance.
+    /// Whether the name has another owner: its Service represents all objects of an instance.
     async fn is_foreign(&self, instance: &Instance<'_>) -> Result<bool, Error> {
         let services: Api<Service> = Api::namespaced(self.client.clone(), instance.cluster().namespace());
         let found = services.get_opt(instance.name()).await;
@@ -116,7 +116,7 @@ impl Keeper {
         }))
     }
 
-    /// Creates the Secret. If another replica has created it meanwhile, its keys are the ones to use.
+    /// Creates the Secret. If another replica has created it first, its keys are the ones to use.
     async fn create(&self, secrets: &Api<Secret>, instance: &Instance<'_>) -> Result<Data, Error> {
         let secret = Secret {
             metadata: instance.metadata(),

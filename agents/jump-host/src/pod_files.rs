@@ -34,7 +34,7 @@ const MAX_REPORT_CHARACTERS: usize = 500;
 /// What a program of a pod answers.
 #[derive(Clone, Debug, PartialEq)]
 enum Answer {
-    /// No answer: the network may not let the agent reach it.
+    /// No answer: the network may keep the agent from reaching it.
     None,
     /// The program has no report, as in an older release.
     Absent,
@@ -63,7 +63,7 @@ struct Expected<'a> {
     is_reported: bool,
 }
 
-/// Asks every pod that serves. `is_reported`: see [`kit::service::is_reported`].
+/// Queries every pod that serves. `is_reported`: see [`kit::service::is_reported`].
 pub(crate) async fn probe(pods: &TenantStore<Pod>, objects: &Objects<Applied>, is_reported: bool) -> Probe {
     let serving = pods::created(pods, objects)
         .into_iter()

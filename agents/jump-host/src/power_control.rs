@@ -38,7 +38,7 @@ pub(crate) struct Serving {
 }
 
 impl PowerControl {
-    /// Opens the port, as a task of the agent's process; `None` where none is asked for.
+    /// Opens the port, as a task of the agent's process; `None` without `--power-listen`.
     ///
     /// # Errors
     /// When the port, its certificate or the CA certificates of BMCs cannot be used.

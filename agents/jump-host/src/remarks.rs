@@ -8,7 +8,7 @@ use runtime::tls::rfc3339;
 /// Hosts that a remark names at most.
 const MAX_NAMED_HOSTS: usize = 5;
 
-/// The first remark that applies. `power`: why the command `host` works on no jump host, or soon will not.
+/// The first remark that applies. `power`: why the command `host` works on no jump host, or will stop working.
 pub(crate) fn remark(
     nobody_may_log_in: bool,
     power: Option<&Flaw>,

@@ -1,4 +1,5 @@
-//! An entry that is refused, or cannot be applied yet, lets nobody in any more whom it does not name: only lines are removed of what its pods read.
+//! An entry that is refused, or cannot be applied yet, no longer admits users whom it does not name: the agent only removes lines of what its pods
+//! read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +36,7 @@ pub(crate) async fn revoke(client: &Client, cluster: &Cluster, entry: &JumpHost)
         return Ok(());
     };
     let mut metadata = instance.metadata();
-    // Another replica may have written it meanwhile.
+    // Another replica may have written it since.
     metadata.resource_version = found.resource_version();
     let map = ConfigMap {
         metadata,
@@ -54,7 +55,7 @@ pub(crate) async fn revoke(client: &Client, cluster: &Cluster, entry: &JumpHost)
     Ok(())
 }
 
-/// Whether a `ConfigMap` is the cluster's: it owns it, or nobody does and it was made for a cluster of this name, such as a former one that was
+/// Whether a `ConfigMap` is the cluster's: it owns it, or it has no owner and was made for a cluster of this name, such as a former one that was
 /// deleted with `--cascade=orphan`.
 fn is_of(found: &ConfigMap, cluster: &Cluster) -> bool {
     let owners = found.owner_references().iter();

@@ -55,7 +55,7 @@ impl Power {
         }
     }
 
-    /// Why the command `host` works in no pod, or soon will not.
+    /// Why the command `host` works in no pod, or will stop working.
     async fn flaw(&self) -> Option<Flaw> {
         let now = |why: &str| Some(Flaw::Now(why.to_owned()));
         let Some(Serving {
@@ -130,7 +130,7 @@ impl JumpHosts {
 
 impl Service for JumpHosts {
     const IDENTITY: &'static Identity = IDENTITY;
-    /// A key that was removed from the spec must not log in any more, even while the scheduler does not answer.
+    /// A key that was removed from the spec must no longer log in, even while the scheduler does not answer.
     const APPLIES_WITHOUT_SCHEDULER: bool = true;
     type Entry = JumpHost;
     type Prepared = Inputs;

@@ -15,7 +15,7 @@ use kit::{
 use kube::{Api, Client};
 use render::jump_host::{interface::KUBECONFIG_KEY, node_keys::NodeKeys};
 
-/// What a Secret has, or why it cannot be told.
+/// What a Secret has, or why it is not known.
 type Content = Result<BTreeMap<String, ByteString>, String>;
 
 /// What is wrong with the Secrets that an entry names.

@@ -22,7 +22,7 @@ pub struct Finding {
     pub status: Option<bool>,
     /// One of [`ConditionType::reasons`].
     pub reason: Reason,
-    /// For people.
+    /// For messages.
     pub message: String,
 }
 

@@ -344,7 +344,7 @@ impl SiteConfig {
         &self.not_installed
     }
 
-    /// For how long a claim of Cluster API's provider may be under way, from its choice of a host to its patch. Where no policy
+    /// For how long a claim of Cluster API's provider may be in flight, from its choice of a host to its patch. Where no policy
     /// refuses late claims, a release is confirmed only after this time.
     #[must_use]
     pub fn claims_in_flight(&self) -> Duration {

@@ -4,7 +4,7 @@
 //! until the Lease has not changed for its duration *by this process's own clock*; clocks are never compared. The holder
 //! counts its time from before it has asked for each renewal, and stops acting when two thirds of it have passed, so
 //! before another replica can begin. Every election raises `leaseTransitions`, also one of the same replica: with the
-//! Lease's uid it tells an old holder's session from a new one's on the scheduler. A Lease alone fences no
+//! Lease's uid it distinguishes an old holder's session from a new one's on the scheduler. A Lease alone fences no
 //! write; that, and conditions on writes, do.
 
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub struct Leadership {
     until: Instant,
 }
 
-/// Why a replica must not act any more.
+/// Why a replica must stop acting.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
     /// The API server has not taken a renewal in time.
@@ -90,7 +90,7 @@ pub enum Lost {
     },
 }
 
-/// How a Lease was when it was seen first.
+/// A Lease as it was first observed.
 #[derive(Clone, Debug)]
 struct Seen {
     version: Option<String>,
@@ -122,7 +122,7 @@ impl Candidate {
         }
     }
 
-    /// Waits until the Lease is held. `gate` is ready while another replica acts, and not any more when this one is
+    /// Waits until the Lease is held. `gate` is ready while another replica acts, and no longer when this one is
     /// to: what it needs for that has to be ready first.
     pub async fn elected(self, gate: &Gate) -> Leadership {
         let mut seen = None;
@@ -220,7 +220,7 @@ impl Leadership {
     }
 
     /// Runs `work` while the Lease is renewed, and releases the Lease when it is done: another replica need not wait. If the Lease is
-    /// lost first, `work` is dropped where it waits, so that it writes nothing any more.
+    /// lost first, `work` is dropped where it waits, so that it writes nothing further.
     ///
     /// # Errors
     /// How the Lease was lost.
@@ -234,7 +234,7 @@ impl Leadership {
         Ok(done)
     }
 
-    /// Renews the Lease until it is lost. When this returns, nobody may act on it any more.
+    /// Renews the Lease until it is lost. When this returns, no task may act on it.
     async fn keep(&mut self) -> Lost {
         let retry = retry(self.candidate.length);
         loop {
@@ -271,7 +271,7 @@ impl Leadership {
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
                 let now = self.candidate.leases.get_opt(&self.candidate.name).await?;
                 match now {
-                    // Somebody has changed something else of it, or the answer to a renewal was lost.
+                    // Another writer has changed another field of it, or the response to a renewal was lost.
                     Some(lease) if self.is_same_election(&lease) => {
                         self.lease = lease;
                         self.replace(spec).await.map(|()| None)
@@ -325,7 +325,7 @@ impl Leadership {
                         self.lease = lease;
                         self.replace(spec).await
                     }
-                    // It is not this election's any more.
+                    // Another election holds it now.
                     Some(_) | None => Ok(()),
                 }
             }
@@ -333,7 +333,7 @@ impl Leadership {
         }
     }
 
-    /// Namespace and name of the Lease, for people.
+    /// Namespace and name of the Lease, for messages.
     fn place(&self) -> String {
         let namespace = self.lease.namespace().unwrap_or_default();
         format!("{namespace}/{}", self.candidate.name)
@@ -350,7 +350,7 @@ fn transitions(lease: &Lease) -> i32 {
     spec.and_then(|spec| spec.lease_transitions).unwrap_or_default()
 }
 
-/// Whether a replica may take a Lease that has not changed for so long; `length` is for one that does not say its own.
+/// Whether a replica may take a Lease that has not changed for so long; `length` is for one that does not state its own.
 fn is_free(lease: &Lease, replica: &str, length: Duration, unchanged: Duration) -> bool {
     let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
     let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
@@ -363,7 +363,7 @@ fn is_free(lease: &Lease, replica: &str, length: Duration, unchanged: Duration) 
     }
 }
 
-/// How long the holder acts after it has asked for a renewal that was granted.
+/// How long the holder acts after it has requested a renewal that was granted.
 fn held(length: Duration) -> Duration {
     length * 2 / 3
 }

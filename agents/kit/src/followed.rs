@@ -1,4 +1,4 @@
-//! One object that a program follows: each version that it has, as soon as the API server shows it.
+//! One object that a program follows: each version that it has, as soon as the watch delivers it.
 
 use std::{convert::Infallible, error::Error as StdError, fmt::Debug};
 

@@ -2,15 +2,15 @@
 //!
 //! | module | gives |
 //! |---|---|
-//! | [`config`] | [`config::SiteConfig`], the one file that says where an agent works |
+//! | [`config`] | [`config::SiteConfig`], the one file that states where an agent works |
 //! | [`scheduler`] | [`scheduler::Scheduler`]: calls with deadlines, and a watch that reconnects |
 //! | [`apply`] | server-side apply and conditional patches, one field manager per agent |
 //! | [`clusters`] | a controller over the site's SIPClusters |
 //! | [`conditions`] | conditions that change only when something changed |
 //! | [`election`] | a Lease, so that of several replicas one acts |
-//! | [`events`] | Kubernetes Events, for what a person would want to know |
+//! | [`events`] | Kubernetes Events, for what users should know |
 //! | [`pages`] | lists page by page, of what tenants write |
-//! | [`message`] | texts for people, without control characters and not too long |
+//! | [`message`] | texts of messages, without control characters and bounded |
 //! | [`metrics`] | what every agent counts |
 //! | [`followed`] | one object that a program follows |
 //! | [`whole_file`] | files that are replaced as a whole |

@@ -46,7 +46,7 @@ pub fn is_of_sip(name: &str, cluster: &str) -> bool {
         .any(|prefix| name.strip_prefix(prefix) == Some(cluster))
 }
 
-/// Whether the pods of a Deployment are load balancers of the cluster that the Airship SIP operator made, and nobody has taken over. It may have no
+/// Whether the pods of a Deployment are load balancers of the cluster that the Airship SIP operator made, and that is not adopted yet. It may have no
 /// labels itself, so it is found by its name.
 #[must_use]
 pub fn starts_pods_of_sip(deployment: &Deployment, cluster: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Texts for people, as conditions and Events show them: what others chose, such as the name of a pod or what a program answered, is in
+//! Texts of conditions and Events: what others chose, such as the name of a pod or what a program answered, is in
 //! many of them.
 
 use api::stored_bytes;

@@ -21,7 +21,7 @@ pub fn in_pages(config: watcher::Config) -> watcher::Config {
     config.page_size(PAGE_SIZE)
 }
 
-/// The objects that `params` select, all of one moment. The next page is asked for when the one before is used up, so a reader that stops
+/// The objects that `params` select, all of one moment. The next page is requested when the one before is used up, so a reader that stops
 /// early saves the rest. Ends with the first error: the API server does not answer, or no longer has that moment (410).
 pub fn objects<K>(api: Api<K>, params: ListParams) -> impl Stream<Item = kube::Result<K>>
 where

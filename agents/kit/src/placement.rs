@@ -104,14 +104,14 @@ impl HostId {
     }
 }
 
-/// Namespace and name, for people.
+/// Namespace and name, for messages.
 impl fmt::Display for HostId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.key.fmt(f)
     }
 }
 
-/// A place in the history of one site. A higher epoch comes after every revision of a lower one.
+/// A place in the history of one site. A higher epoch is newer than every revision of a lower one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     epoch: u64,
@@ -167,7 +167,7 @@ impl Member {
         &self.role
     }
 
-    /// Its number in the role, from 0: kept for life, and inherited by a replacement. Absent from a scheduler that gives none.
+    /// Its number in the role, from 0: constant, and inherited by a replacement. Absent from a scheduler that gives none.
     #[must_use]
     pub fn ordinal(&self) -> Option<u32> {
         self.ordinal
@@ -179,7 +179,7 @@ impl Member {
         self.domain.as_deref()
     }
 
-    /// How far the claim has come.
+    /// The state of the claim.
     #[must_use]
     pub fn state(&self) -> MemberState {
         self.state
@@ -215,13 +215,13 @@ impl Member {
         addresses.all(|(network, address)| self.addresses.get(network) == Some(address))
     }
 
-    /// Since when it is to be replaced: it has failed, or somebody has requested that. If it fails after a request, the time changes.
+    /// Since when it is to be replaced: it has failed, or a user has requested that. If it fails after a request, the time changes.
     #[must_use]
     pub fn failed_since(&self) -> Option<Timestamp> {
         self.failed_since
     }
 
-    /// Whether it is to be replaced only because somebody has requested that, and its host has not failed.
+    /// Whether it is to be replaced only because a user has requested that, and its host has not failed.
     #[must_use]
     pub fn is_move_requested(&self) -> bool {
         self.move_requested
@@ -284,7 +284,7 @@ impl Refusal {
         &self.kind
     }
 
-    /// All of it in a sentence for people, at most 1,024 bytes.
+    /// All of it in a sentence for messages, at most 1,024 bytes.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -333,7 +333,7 @@ impl Placement {
         self.refusal.as_ref()
     }
 
-    /// Members and hosts that break a rule and are left where they are; sentences for people.
+    /// Members and hosts that break a rule and stay where they are; sentences for messages.
     #[must_use]
     pub fn reports(&self) -> &[String] {
         &self.reports

@@ -51,7 +51,7 @@ impl Scheduler {
         }
     }
 
-    /// The site that it speaks for.
+    /// The site that it reports for.
     #[must_use]
     pub fn site(&self) -> &str {
         &self.site
@@ -130,7 +130,7 @@ impl Scheduler {
         parse(answer.into_inner().placement)
     }
 
-    /// Confirms releases that are written to the API server. `None`: nothing is held any more.
+    /// Confirms releases that are written to the API server. `None`: the cluster no longer holds anything.
     ///
     /// # Errors
     /// The scheduler's status; `INTERNAL` for an answer that is invalid.
@@ -148,7 +148,7 @@ impl Scheduler {
         parse(answer.into_inner().placement)
     }
 
-    /// Changes of this site's placements, for ever: a lost connection is made again, and resumes where it was.
+    /// Changes of this site's placements, without end: a lost connection is opened again, and the watch resumes at its position.
     pub fn watch(&self) -> impl Stream<Item = WatchEvent> + Send + use<> {
         watch::events(self.clone())
     }
@@ -177,7 +177,7 @@ pub fn pauses() -> backon::ExponentialBackoff {
         .build()
 }
 
-/// The reason of a status, for people: its message, with the violations of fields if it names any.
+/// The reason of a status, for messages: its message, with the violations of fields if it names any.
 #[must_use]
 pub fn reason(status: &Status) -> String {
     let violations = status

@@ -46,7 +46,7 @@ pub struct Admitted {
     _of_all: OwnedSemaphorePermit,
 }
 
-/// A pass that waits, for as long as somebody waits for it.
+/// A pass that waits, until it is dropped.
 struct Waiting<'a>(&'a Gauge);
 
 impl<'a> Waiting<'a> {
@@ -73,7 +73,7 @@ impl Shares {
         }
     }
 
-    /// Waits until a pass over a cluster may run; `None` once no pass may begin any more, since the process ends.
+    /// Waits until a pass over a cluster may run; `None` once no further pass may begin, since the process ends.
     pub async fn admit(&self, clusters: &Store<SIPCluster>, object: Arc<SIPCluster>) -> Option<Admitted> {
         let (of_namespace, of_all) = self.place(&object.namespace().unwrap_or_default()).await?;
         let newest = clusters.get(&ObjectRef::from_obj(&*object));
@@ -93,7 +93,7 @@ impl Shares {
         Some((of_namespace, of_all))
     }
 
-    /// Lets no further pass begin.
+    /// Prevents further passes from beginning.
     pub fn close(&self) {
         self.all.close();
         self.of_namespaces.close();
@@ -115,7 +115,7 @@ impl OfNamespaces {
         self.share(namespace).acquire_owned().await.ok()
     }
 
-    /// Closes the places of the namespaces in which somebody waits for one or has one.
+    /// Closes the places of the namespaces in which a pass waits for one or has one.
     fn close(&self) {
         let by_namespace = self.by_namespace.lock().unwrap_or_else(PoisonError::into_inner);
         for share in by_namespace.values() {
@@ -128,7 +128,7 @@ impl OfNamespaces {
         if let Some(share) = by_namespace.get(namespace) {
             return Arc::clone(share);
         }
-        // Nobody waits for or has a place in the others.
+        // In the others no pass waits for or has a place.
         by_namespace.retain(|_, share| Arc::strong_count(share) > 1);
         let share = Arc::new(Semaphore::new(self.places));
         by_namespace.insert(namespace.to_owned(), Arc::clone(&share));

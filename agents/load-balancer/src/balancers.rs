@@ -1,4 +1,4 @@
-//! The load balancers that a spec asks for, and the members behind each.
+//! The load balancers of a spec, and the members behind each.
 
 use api::{Cluster, ControlPlaneBalancer, Service, WorkerBalancer};
 use kit::service::Members;

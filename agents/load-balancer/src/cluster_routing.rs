@@ -1,7 +1,7 @@
 //! Whether any pod of a cluster's load balancers may still route to hosts that leave. Hosts are released on this evidence, so what is
 //! not known counts as routing.
 //!
-//! Every pod that belongs to the cluster is asked, whichever load balancer it is of: of one that the spec asks for, of one
+//! Every pod that belongs to the cluster is asked, whichever load balancer it is of: of one in the spec, of one
 //! that it no longer names, and of one whose changes are refused. So is every pod of an instance of the cluster, whatever its label says: the
 //! instance's configuration is what it reads. So is every configuration that a pod may start with, and every Deployment
 //! that starts pods with what the Airship SIP operator made.
@@ -35,7 +35,7 @@ use crate::{
 /// Timeout for collecting the evidence of one cluster. A tenant decides how many pods there are, and few clusters are reconciled at the same time.
 const COLLECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the evidence comes from.
+/// The source of the evidence.
 #[derive(Clone, Copy)]
 pub(crate) struct Evidence<'a> {
     pub(crate) client: &'a Client,
@@ -96,7 +96,7 @@ fn blocked(known: Option<Drained>, why: &str, waited: Duration) -> Drain {
 
 /// Why hosts that leave cannot be released yet.
 struct Blocker {
-    /// For people.
+    /// For messages.
     why: String,
     /// The API server refuses to list pods or configurations.
     forbidden: bool,
@@ -152,7 +152,7 @@ async fn blocker(
             .collect(),
     };
     // The watch shows cheaply that it is too early. Only a list that the API server makes now shows that it is time: the watch may
-    // be behind, or have shown nothing yet.
+    // be behind, or have delivered nothing yet.
     if let Some(why) = routing_pod(&stores.pods.within(&namespace), &own_objects, desired).await {
         return Some(Blocker::routes(why));
     }
@@ -195,8 +195,8 @@ fn goal(held: &Placement) -> Option<Drained> {
 }
 
 /// The value of `status.drained` once no pod routes to the hosts that leave; `None` while none leaves, and while what is reported covers those that
-/// do. What is reported stays when the release that it was for has ended: the highest revision of the releases that go on is a lower one, and a
-/// lower report would tell nothing more.
+/// do. What is reported stays when the release that it was for has ended: the highest revision of the releases in progress is a lower one, and a
+/// lower report would have no new information.
 #[must_use]
 pub fn open_goal(held: &Placement, reported: Option<Drained>) -> Option<Drained> {
     let is_covered =
@@ -204,7 +204,7 @@ pub fn open_goal(held: &Placement, reported: Option<Drained>) -> Option<Drained>
     goal(held).filter(|goal| !is_covered(goal))
 }
 
-/// The first by name of the cluster's pods that may route to hosts that leave, and why; for people. The watch has them in any order, and the
+/// The first by name of the cluster's pods that may route to hosts that leave, and why; for messages. The watch has them in any order, and the
 /// status names the same one as long as it may.
 async fn routing_pod(pods: &[Arc<Pod>], own: &Own<'_>, desired: &Desired<'_>) -> Option<String> {
     let mut own: Vec<_> = pods.iter().filter(|pod| own.has(&***pod)).collect();

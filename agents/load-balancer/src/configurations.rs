@@ -11,7 +11,7 @@ pub(crate) fn position(held: &Placement) -> String {
     format!("{}.{}", held.epoch, revision(held))
 }
 
-/// The first configuration of a cluster that may contain hosts which are released up to `goal`, for people. One that names no placement may.
+/// The first configuration of a cluster that may contain hosts which are released up to `goal`, for messages. One that names no placement may.
 pub(crate) fn older(
     maps: &[PartialObjectMeta<ConfigMap>],
     is_own: impl Fn(&PartialObjectMeta<ConfigMap>) -> bool,

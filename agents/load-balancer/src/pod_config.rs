@@ -30,7 +30,7 @@ const SLOW_POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Time after which a pod that does not run the newest configuration is reported: connections to members that left may take a while to end.
 pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(DRAIN_SECONDS.unsigned_abs() + 15);
 
-/// Pause after which the agent asks again pods that do not run the configuration `elapsed` after it was applied.
+/// Pause after which the agent queries again pods that do not run the configuration `elapsed` after it was applied.
 pub(crate) fn pause(elapsed: Duration) -> Duration {
     if elapsed >= SLOW_AFTER {
         SLOW_POLL_INTERVAL
@@ -44,7 +44,7 @@ pub(crate) fn pause(elapsed: Duration) -> Duration {
 pub(crate) enum Follows {
     /// Every live pod runs this configuration, and no connection to a host that it does not have is left.
     All,
-    /// Some pods do not: the first of them, and what is wrong with it, for people.
+    /// Some pods do not: the first of them, and what is wrong with it, for messages.
     Not { pod: String, failed: Option<String> },
 }
 
@@ -79,7 +79,7 @@ impl Follows {
     }
 }
 
-/// Asks every pod of a load balancer, also those that are about to end: they still route to members.
+/// Queries every pod of a load balancer, also those that are about to end: they still route to members.
 pub(crate) async fn follows(pods: &TenantStore<Pod>, objects: &Objects<Applied>) -> Follows {
     let asked = pods::selected(pods, objects)
         .into_iter()

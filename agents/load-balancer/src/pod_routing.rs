@@ -23,7 +23,7 @@ pub(crate) struct Desired<'a> {
 pub(crate) enum Routing<'a> {
     /// It routes to no host that leaves.
     None,
-    /// It may; for people.
+    /// It may; for messages.
     Some(String),
     /// The pod's sidecar reports whether HAProxy runs the configuration of this digest.
     Ask(&'a str),
@@ -73,7 +73,7 @@ pub(crate) fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
         };
     }
     // Without a sidecar the pod runs the configuration for which it was made, at the latest when it starts. If load balancers are rendered with a
-    // sidecar, nothing distinguishes it from a pod that has started with another configuration meanwhile.
+    // sidecar, nothing distinguishes it from a pod that has started with another configuration since.
     let made_for = pod.annotations().get(annotations::CONFIG_HASH);
     if !desired.have_sidecars && made_for.is_some_and(|made_for| made_for == configuration) {
         return Routing::None;

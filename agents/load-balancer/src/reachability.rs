@@ -77,7 +77,7 @@ impl Unserved {
     }
 }
 
-/// Asks every pod that serves.
+/// Queries every pod that serves.
 async fn round(all: &[Arc<Pod>]) -> (BTreeSet<Key>, BTreeMap<Key, ObjectRef<SIPCluster>>) {
     let mut clusters = BTreeMap::new();
     let mut asked: BTreeMap<String, Vec<(Key, Address)>> = BTreeMap::new();

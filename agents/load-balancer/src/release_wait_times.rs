@@ -15,8 +15,8 @@ use kube::runtime::reflector::{ObjectRef, Store};
 pub(crate) struct Waits(Mutex<HashMap<ObjectRef<SIPCluster>, (Drained, Instant)>>);
 
 impl Waits {
-    /// How long the pods of a cluster have been asked whether hosts that are released up to `goal` may go. `clusters`: the existing ones; the
-    /// times of others are removed.
+    /// How long the pods of a cluster have been asked whether they no longer route to hosts that are released up to `goal`. `clusters`: the existing
+    /// ones; the times of others are removed.
     pub(crate) fn waited(
         &self,
         clusters: &Store<SIPCluster>,

@@ -51,7 +51,7 @@ impl LoadBalancers {
         }
     }
 
-    /// Asks pods without end whether any member answers.
+    /// Queries pods without end to learn whether any member answers.
     pub(crate) fn probe_members(
         &self,
         watches: &Watches,

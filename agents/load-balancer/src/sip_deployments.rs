@@ -12,7 +12,7 @@ use kit::{
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-/// The first such object of a cluster, for people. Deployments are listed first: one that is deleted by then has made no `ReplicaSet` that the
+/// The first such object of a cluster, for messages. Deployments are listed first: one that is deleted by then has made no `ReplicaSet` that the
 /// second list could miss.
 ///
 /// # Errors

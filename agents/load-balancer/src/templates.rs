@@ -106,7 +106,7 @@ impl Templates {
         })
     }
 
-    /// What is known for a load balancer. After a restart, its Deployment tells by which template it was rendered.
+    /// What is known for a load balancer. After a restart, its Deployment states the template that it was rendered from.
     async fn known(&self, (cluster, name): (&SIPCluster, &str)) -> Result<Known, Error> {
         if let Some(known) = self.known.get(cluster, name) {
             return Ok(known);
@@ -225,7 +225,7 @@ impl Templates {
         wanted: Accepted,
     ) -> Result<(Option<Accepted>, Option<Problem>), Error> {
         let Known { accepted, refused } = known;
-        // A template that another image has accepted and this one refuses is no fallback any more.
+        // A template that another image has accepted and this one refuses is no longer a fallback.
         let other = accepted
             .clone()
             .filter(|accepted| accepted.template != wanted.template);
@@ -262,7 +262,7 @@ impl Templates {
 
 /// The template that the operators have written.
 struct Written {
-    /// Where, for people.
+    /// Object and key, for messages.
     source: String,
     /// `None`: the key does not exist.
     text: Option<String>,
@@ -274,6 +274,6 @@ pub(crate) struct Chosen {
     /// `None`: the built-in configuration.
     pub(crate) by: Option<Accepted>,
     pub(crate) problem: Option<Problem>,
-    /// Where the written template is, for people.
+    /// Object and key of the written template, for messages.
     pub(crate) source: String,
 }

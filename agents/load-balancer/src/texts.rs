@@ -22,7 +22,7 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// The configuration that this agent has written, unless the watch has shown another since; otherwise the one on the API server now. The
+    /// The configuration that this agent has written, unless the watch has delivered another since; otherwise the one on the API server now. The
     /// write that follows is made on the condition that it has not changed.
     pub(crate) async fn find(client: &Client, observed: &Observed<'_>, name: &str) -> Result<Self, Error> {
         match observed.written_configuration(name) {

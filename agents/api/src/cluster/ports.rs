@@ -87,7 +87,7 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Notes that the field at `path` asks for these ports, and reports those that earlier fields ask for too.
+    /// Notes that the field at `path` asks for these ports, and reports those that earlier fields contain too.
     pub(super) fn add(
         &mut self,
         ports: impl Iterator<Item = NonZeroU16>,

@@ -133,7 +133,7 @@ pub struct BadImage;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Service {
     object_name: ObjectName,
-    /// Whether the spec says the name.
+    /// Whether the spec sets the name.
     is_named: bool,
     image: Image,
     node_labels: BTreeMap<LabelKey, LabelValue>,
@@ -325,7 +325,7 @@ impl WorkerBalancer {
         self.ports
     }
 
-    /// Whether workers are told the client's address, by version 2 of the PROXY protocol.
+    /// Whether workers receive the client's address, by version 2 of the PROXY protocol.
     #[must_use]
     pub fn proxy_protocol(&self) -> bool {
         self.proxy_protocol

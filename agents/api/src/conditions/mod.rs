@@ -35,21 +35,21 @@ pub enum ConditionType {
     Stalled,
 }
 
-/// Every role has the hosts that it asks for.
+/// Every role has the hosts that the spec sets.
 pub const SCHEDULED: ConditionType = ConditionType::Scheduled;
 /// Every member carries the cluster's labels.
 pub const HOSTS_LABELED: ConditionType = ConditionType::HostsLabeled;
-/// The cluster is as its spec asks.
+/// The cluster is as specified.
 pub const READY: ConditionType = ConditionType::Ready;
 /// Sections of the spec whose agent this site does not have.
 pub const SERVICES_SKIPPED: ConditionType = ConditionType::ServicesSkipped;
-/// Nothing changes until a person acts.
+/// Nothing changes until a user acts.
 pub const STALLED: ConditionType = ConditionType::Stalled;
-/// Load balancers are as the spec asks.
+/// Load balancers are as specified.
 pub const LOAD_BALANCER_READY: ConditionType = ConditionType::LoadBalancerReady;
-/// Jump hosts are as the spec asks.
+/// Jump hosts are as specified.
 pub const JUMP_HOST_READY: ConditionType = ConditionType::JumpHostReady;
-/// Identity providers are as the spec asks.
+/// Identity providers are as specified.
 pub const AUTH_READY: ConditionType = ConditionType::AuthReady;
 
 /// Reason of a section's condition, such as [`LOAD_BALANCER_READY`], when the objects that were made for the cluster are removed.
@@ -65,7 +65,7 @@ pub const CLUSTER_API_SYNCED: ConditionType = ConditionType::ClusterAPISynced;
 pub enum Polarity {
     /// `True` is the normal status; `False` is work going on or a fault.
     Positive,
-    /// `True` is what people should know; the condition is absent otherwise.
+    /// `True` is what users should know; the condition is absent otherwise.
     Negative,
 }
 

@@ -27,11 +27,11 @@ impl Status {
 pub struct Meaning {
     /// The reason.
     pub reason: Reason,
-    /// The status that it comes with.
+    /// The status that it has.
     pub status: Status,
-    /// Whether only a person can change that: neither time nor another program does, and trying again does not help.
+    /// Whether only a user can change that: neither time nor another program does, and a retry does not help.
     pub stalls: bool,
-    /// For people, as sentences.
+    /// For the reference page, as sentences.
     pub text: &'static str,
 }
 
@@ -141,13 +141,13 @@ pub mod ready {
     pub const PROGRESSING: Reason = Reason::Progressing;
     /// No hosts can be found for every role.
     pub const UNSCHEDULABLE: Reason = Reason::Unschedulable;
-    /// A load balancer, jump host or identity provider is not as asked.
+    /// A load balancer, jump host or identity provider is not as specified.
     pub const INFRA_SERVICE_FAILURE: Reason = Reason::InfraServiceFailure;
     /// A member could not be labelled.
     pub const UNABLE_TO_APPLY_LABELS: Reason = Reason::UnableToApplyLabels;
     /// The cluster is being deleted, and that is held up.
     pub const UNABLE_TO_DECOMMISSION: Reason = Reason::UnableToDecommission;
-    /// All is as asked.
+    /// All entries are as specified.
     pub const RECONCILIATION_SUCCEEDED: Reason = Reason::ReconciliationSucceeded;
 }
 
@@ -155,17 +155,17 @@ pub mod ready {
 pub mod load_balancer {
     use super::Reason;
 
-    /// All is as asked.
+    /// All entries are as specified.
     pub const AVAILABLE: Reason = Reason::Available;
-    /// All is as asked, and no member answers, as HAProxy sees it: mostly since nothing runs on them yet. The condition is
-    /// True: a cluster is Ready before anybody can provision it.
+    /// All entries are as specified, and no member answers, as HAProxy sees it: mostly since nothing runs on them yet. The condition is
+    /// True: a cluster is Ready before its hosts can be provisioned.
     pub const NO_REACHABLE_BACKEND: Reason = Reason::NoReachableBackend;
-    /// All is as asked, and the Nodes of some members are not ready: these get connections only where no other member answers. The condition
-    /// is True.
+    /// All entries are as specified, and the Nodes of some members are not ready: these get connections only where no other member answers. The
+    /// condition is True.
     pub const NODES_NOT_READY: Reason = Reason::NodesNotReady;
-    /// Somebody else has node ports that the spec asks for, or asked for them earlier.
+    /// Another Service has node ports of the spec, or an older cluster requested them.
     pub const PORT_CONFLICT: Reason = Reason::PortConflict;
-    /// Somebody else has an object of a name that is needed.
+    /// An object of a needed name has another owner.
     pub const NAME_CONFLICT: Reason = Reason::NameConflict;
     /// The spec overrides something of a Service that the site's configuration does not list.
     pub const OVERRIDE_NOT_ALLOWED: Reason = Reason::OverrideNotAllowed;
@@ -187,7 +187,7 @@ pub mod load_balancer {
 pub mod jump_host {
     use super::Reason;
 
-    /// All is as asked, and the spec names no key and no authority by which anybody can log in. The condition is True.
+    /// All entries are as specified, and the spec names no key and no authority with which a user can log in. The condition is True.
     pub const NO_KEYS: Reason = Reason::NoKeys;
     /// An entry of `sshAuthorizedKeys` or `sshUserCA` cannot be used; the others can log in.
     pub const INVALID_KEY: Reason = Reason::InvalidKey;
@@ -209,11 +209,11 @@ pub mod jump_host {
 pub mod auth {
     use super::Reason;
 
-    /// All is as asked, and there are users with a password of their own.
+    /// All entries are as specified, and there are users with a password of their own.
     pub const STATIC_PASSWORDS: Reason = Reason::StaticPasswords;
-    /// All is as asked, and bindings of groups may remain in a cluster that the entry named before.
+    /// All entries are as specified, and bindings of groups may remain in a cluster that the entry named before.
     pub const BINDINGS_REMAIN: Reason = Reason::BindingsRemain;
-    /// Nobody can log in: the entry has no connector and no static passwords.
+    /// No user can log in: the entry has no connector and no static passwords.
     pub const CONNECTOR_MISSING: Reason = Reason::ConnectorMissing;
     /// A Secret that the entry names does not exist, or lacks the key.
     pub const SECRET_MISSING: Reason = Reason::SecretMissing;
@@ -221,7 +221,7 @@ pub mod auth {
     pub const SECRET_INVALID: Reason = Reason::SecretInvalid;
     /// The Dex agent runs without its argument `--storage-endpoint`.
     pub const STORAGE_MISSING: Reason = Reason::StorageMissing;
-    /// The site's storage for identity providers does not do what it is asked.
+    /// The site's storage for identity providers does not answer or refuses requests.
     pub const STORAGE_UNREACHABLE: Reason = Reason::StorageUnreachable;
     /// No certificate can be made for the provider, or it has no room in the status.
     pub const CERTIFICATE_INVALID: Reason = Reason::CertificateInvalid;
@@ -239,7 +239,7 @@ pub mod auth {
     pub const TENANT_REFUSES: Reason = Reason::TenantRefuses;
     /// Another provider answers at the issuer.
     pub const ISSUER_CONFLICT: Reason = Reason::IssuerConflict;
-    /// The entry does not say where users reach the provider.
+    /// The entry does not state where users reach the provider.
     pub const ISSUER_UNKNOWN: Reason = Reason::IssuerUnknown;
     /// The discovery document cannot be fetched from the issuer's address.
     pub const ISSUER_UNREACHABLE: Reason = Reason::IssuerUnreachable;

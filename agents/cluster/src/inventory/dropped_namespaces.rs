@@ -48,7 +48,7 @@ struct Held {
 }
 
 /// Checks that `configured` has every namespace with hosts that a `SIPCluster` holds and whose loss the API server does not confirm. An API
-/// server that does not answer is asked again.
+/// server that does not answer is called again.
 ///
 /// # Errors
 /// The first namespace that is missing; a namespace whose hosts cannot be listed counts as one that has them.
@@ -60,7 +60,7 @@ pub async fn no_held_hosts_outside(
     all_lost_in(client, outside(named(&clusters), configured)).await
 }
 
-/// Checks the same by what the scheduler's ledger gives to clusters: it has a claim before a status names the host, and keeps it if somebody removes
+/// Checks the same by what the scheduler's ledger gives to clusters: it has a claim before a status names the host, and keeps it if a user removes
 /// the status or the `SIPCluster`. A member whose namespace cannot be read is in none that could be kept; the log names its cluster.
 ///
 /// # Errors
@@ -118,12 +118,12 @@ async fn hosts(client: &Client, namespace: &str) -> kube::Result<BTreeMap<String
     }
 }
 
-/// Whether the API server was not reached, is overloaded or has failed: nobody has to act before it can answer.
+/// Whether the API server was not reached, is overloaded or has failed: it can recover without a change by a user.
 fn is_temporary(error: &kube::Error) -> bool {
     apply::code(error).is_none_or(|code| code == 429 || code >= 500)
 }
 
-/// Waits before the API server is asked again.
+/// Waits before the API server is called again.
 async fn pause(what: &str, error: &kube::Error, pauses: &mut ExponentialBackoff) {
     let why = runtime::error_chain::chain(error);
     tracing::warn!(error = why, "{what} cannot be listed; retrying");

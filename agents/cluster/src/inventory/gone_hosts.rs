@@ -11,7 +11,7 @@ use kit::placement::{HostId, ObjectKey};
 /// Hosts that are recorded at most. The scheduler replaces a member whose host is gone within seconds, unless no host is free.
 const MAX_GONE_HOSTS: usize = 1_024;
 
-/// Why a host is gone, as far as its owners tell.
+/// Why a host is gone, as far as its owners show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All its owners were gone, so the garbage collector has deleted it. Kind, namespace and name of the first owner.

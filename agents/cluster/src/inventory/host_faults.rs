@@ -1,4 +1,4 @@
-//! Publishes the faults of a `BareMetalHost`'s data as Events on it, for people. The report to the scheduler has them, too.
+//! Publishes the faults of a `BareMetalHost`'s data as Events on it, for users. The report to the scheduler has them, too.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ pub struct HostFaults {
     added: Arc<Notify>,
 }
 
-/// The faults of one host, for people.
+/// The faults of one host, for messages.
 #[derive(Clone, Debug)]
 struct Faults {
     host: HostId,
@@ -125,7 +125,7 @@ impl HostFaults {
     /// Publishes an Event for each, once every watch in `listed` is complete: before that, Secrets seem to be missing.
     ///
     /// # Errors
-    /// None: it goes on until it is dropped.
+    /// None: it runs until it is dropped.
     pub async fn publish(self, events: Events, listed: Vec<FirstList>) -> Result<(), Infallible> {
         for watch in listed {
             watch.wait().await;

@@ -20,7 +20,7 @@ pub(super) fn faults(host: &Host, cluster_annotation: Option<&str>) -> Vec<Strin
         .collect()
 }
 
-/// States that a BMC reports a fault, for people. metal3 chooses the message, so its length is limited.
+/// States that a BMC reports a fault, for messages. metal3 chooses the message, so its length is limited.
 fn bmc_fault(message: &str) -> String {
     let message = message
         .get(..message.floor_char_boundary(MAX_MESSAGE_BYTES))
@@ -37,7 +37,7 @@ pub(super) struct UnplacedUse {
 }
 
 impl UnplacedUse {
-    /// States, for people, that the Cluster is the one that a `SIPCluster` serves: its template selects hosts that the `SIPCluster` does not
+    /// States, for messages, that the Cluster is the one that a `SIPCluster` serves: its template selects hosts that the `SIPCluster` does not
     /// hold.
     pub(super) fn fault(&self, served_for: &ObjectKey) -> String {
         format!(

@@ -154,7 +154,7 @@ impl ObservedHost {
         self.marked_failed
     }
 
-    /// Whether somebody asked to move its member off.
+    /// Whether a user requested that its member move to another host.
     #[must_use]
     pub fn is_to_be_replaced(&self) -> bool {
         self.replace_requested

@@ -5,7 +5,7 @@ use api::BareMetalHost;
 use kit::{apply, placement::HostId};
 use kube::{Api, Client, ResourceExt as _};
 
-/// What the API server answers, asked for the host of a member by its name.
+/// What the API server answers when it is asked for the host of a member by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// There is no host of this name.
@@ -14,7 +14,7 @@ pub enum Presence {
     Present,
     /// The member's host was deleted, and another one was created under its name.
     Recreated,
-    /// It does not answer that; why, and what would help, for people.
+    /// It does not answer that; why, and what would help, for messages.
     Unknown(String),
 }
 
@@ -25,7 +25,7 @@ pub enum Loss {
     Confirmed,
     /// It has not: the watch of the namespace is behind, and will deliver the host.
     Refuted,
-    /// The member counts as one that has its host; why, and what would help, for people.
+    /// The member counts as one that has its host; why, and what would help, for messages.
     Unconfirmed(String),
 }
 
@@ -54,7 +54,7 @@ impl Presence {
         })
     }
 
-    /// Asks the API server.
+    /// Reads the host from the API server.
     pub async fn find(client: &Client, host: &HostId) -> Self {
         let key = host.key();
         let hosts = Api::<BareMetalHost>::namespaced(client.clone(), &key.namespace);
@@ -68,7 +68,7 @@ impl Presence {
     /// Whether the member has lost its host. `is_watched`: whether the site's configuration lists the namespace.
     ///
     /// The machine of a recreated host may still run what the tenant has on it. In a namespace that is watched, the scheduler knows the
-    /// recreated host and applies its rules for such hosts. Elsewhere nobody observes its labels and its consumer, so the member keeps its
+    /// recreated host and applies its rules for such hosts. Elsewhere no watch observes its labels and its consumer, so the member keeps its
     /// place until the namespace is watched again.
     #[must_use]
     pub fn loss(&self, namespace: &str, is_watched: bool) -> Loss {
@@ -86,7 +86,7 @@ impl Presence {
 }
 
 /// Whether the API server answers that it has no object of the name. A 404 without this reason is of a proxy, or of an API server that does
-/// not serve the kind at the time: it tells nothing about the object.
+/// not serve the kind at the time: it does not show whether the object exists.
 #[must_use]
 pub fn is_absent(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == "NotFound")

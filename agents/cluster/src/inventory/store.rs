@@ -226,7 +226,7 @@ impl Inventory {
         self.lock().clusters.contains_key(key)
     }
 
-    /// Takes in which Cluster API cluster a `SIPCluster` serves, by its name; `None` when it is gone. Hosts that this one uses are read
+    /// Records which Cluster API cluster a `SIPCluster` serves, by its name; `None` when it is gone. Hosts that this one uses are read
     /// again.
     pub fn put_served(&self, key: &ObjectKey, cluster: Option<&str>) {
         let mut state = self.lock();
@@ -257,7 +257,7 @@ impl Inventory {
         self.changed.send_replace(());
     }
 
-    /// Takes a `SIPCluster` whose placement cannot be read: the agent goes on reporting the one that it has read before, if this process has read
+    /// Records a `SIPCluster` whose placement cannot be read: the agent continues to report the one that it has read before, if this process has read
     /// one and what can be read of this one is not newer.
     pub fn put_unreadable_cluster(&self, key: ObjectKey, mut cluster: wire::ObservedCluster) {
         if let Some(before) = self.lock().clusters.get(&key) {

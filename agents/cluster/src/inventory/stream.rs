@@ -27,7 +27,7 @@ const MAX_QUEUED_MESSAGES: usize = 4;
 /// scheduler has the whole inventory; each time that becomes true, `complete` is called, since clusters can be placed from then on.
 ///
 /// # Errors
-/// None: it goes on until it is dropped.
+/// None: it runs until it is dropped.
 pub async fn report(
     scheduler: Scheduler,
     election: Election,

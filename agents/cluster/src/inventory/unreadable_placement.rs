@@ -1,4 +1,4 @@
-//! What can be read of a placement that cannot be read as a whole, since another version of the agents or somebody by hand has written it.
+//! What can be read of a placement that cannot be read as a whole, since another version of the agents, or a user, has written it.
 
 use api::{Member, MemberState, Placement};
 use serde::de::DeserializeOwned;
@@ -27,7 +27,7 @@ fn member(member: &Value) -> Option<Member> {
         role: part(member, "role").unwrap_or_default(),
         ordinal: part(member, "ordinal"),
         domain: part(member, "domain"),
-        // Nobody else may have the host as long as its state is not known.
+        // No other cluster may hold the host while its state is not known.
         state: part(member, "state").unwrap_or(MemberState::Claimed),
         revision: part(member, "revision").unwrap_or_default(),
         since: None,

@@ -31,7 +31,7 @@ trait Sink<K> {
 /// first list is complete.
 ///
 /// # Errors
-/// None: it goes on until it is dropped.
+/// None: it runs until it is dropped.
 pub async fn watch_hosts(
     client: Client,
     namespace: String,
@@ -80,11 +80,11 @@ impl<F: Fn(ObjectKey)> Sink<BareMetalHost> for Hosts<F> {
     }
 }
 
-/// Watches one namespace's Secrets and keeps the addresses of those that hold networkData; every other is let go of at
+/// Watches one namespace's Secrets and keeps the addresses of those that hold networkData; every other is dropped at
 /// once.
 ///
 /// # Errors
-/// None: it goes on until it is dropped.
+/// None: it runs until it is dropped.
 pub async fn watch_network_data(
     client: Client,
     namespace: String,
@@ -133,7 +133,7 @@ impl Sink<Secret> for Secrets {
 /// Watches the site's `SIPCluster`s, for what is reported of them.
 ///
 /// # Errors
-/// None: it goes on until it is dropped.
+/// None: it runs until it is dropped.
 pub async fn watch_clusters(
     client: Client,
     inventory: Inventory,

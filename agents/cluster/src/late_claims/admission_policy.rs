@@ -51,10 +51,10 @@ enum Observed {
     Failed(String),
 }
 
-/// Tells `LateClaims` whether the policy is in force, as long as it runs.
+/// Reports to `LateClaims` whether the policy is in force, as long as it runs.
 ///
 /// # Errors
-/// None: it goes on until it is dropped.
+/// None: it runs until it is dropped.
 pub async fn watch(
     client: Client,
     namespaces: BTreeSet<String>,
@@ -128,7 +128,7 @@ where
     })
 }
 
-/// What keeps the policy from being in force for all hosts in these namespaces.
+/// Why the policy is not in force for all hosts in these namespaces.
 fn gap(
     policy: Option<&ValidatingAdmissionPolicy>,
     binding: Option<&ValidatingAdmissionPolicyBinding>,

@@ -29,7 +29,7 @@ pub struct LateClaims {
 }
 
 impl LateClaims {
-    /// `in_flight`: for how long a claim may be under way where nothing refuses it.
+    /// `in_flight`: for how long a claim may be in flight where nothing refuses it.
     #[must_use]
     pub fn new(in_flight: Duration) -> Self {
         Self {
@@ -42,18 +42,18 @@ impl LateClaims {
         self.releases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The policy has been found in force, or not any more.
+    /// Records that the policy is in force, or no longer is.
     pub(super) fn policy_is(&self, in_force: bool) {
         self.lock().policy_is(in_force, Instant::now());
         self.changed.notify_one();
     }
 
-    /// Forgets a cluster that holds nothing any more.
+    /// Forgets a cluster that no longer holds anything.
     pub fn forget(&self, cluster: &ObjectKey) {
         self.lock().forget(cluster);
     }
 
-    /// Which of a cluster's releases may be confirmed now. The others are tried again when their time has come: the cluster is
+    /// Which of a cluster's releases may be confirmed now. The others are judged again when they are due: the cluster is
     /// triggered then. `is_own`: whether a consumer is the cluster's, by the label [`labels::CLUSTER_API`] of its host.
     ///
     /// Also what the API server answers if a host that is to be read again cannot be read: the first such error. Only the release of
@@ -91,10 +91,10 @@ impl LateClaims {
         (confirmed, failed)
     }
 
-    /// Triggers each cluster when the time of one of its releases has come.
+    /// Triggers each cluster when one of its releases is due.
     ///
     /// # Errors
-    /// None: it goes on until it is dropped.
+    /// None: it runs until it is dropped.
     pub async fn run(self, triggers: Triggers) -> Result<(), Infallible> {
         loop {
             let next = self.lock().next();
@@ -129,7 +129,7 @@ async fn passes(
 ) -> (Release, kube::Result<bool>) {
     let passes = match verdict {
         Verdict::Confirm => Ok(true),
-        // The watch may be behind: no claim can come any more, so what the API server shows now stays.
+        // The watch may be behind: no further claim is possible, so the state on the API server is final.
         Verdict::ReadAgain => is_free(&release, client, is_own).await,
         Verdict::Wait => Ok(false),
     };

@@ -1,4 +1,4 @@
-//! When no late claim of Cluster API can take a released host any more, so that the agent may confirm the release to the scheduler.
+//! When late claims of Cluster API can no longer take a released host, so that the agent may confirm the release to the scheduler.
 //!
 //! CAPM3 chooses a host and patches it later without reading it again: its patch may come after the agent has unlabelled the host. Where the
 //! policy on consumers is in force, the API server refuses that patch, and the agent confirms a release at once. Elsewhere the agent confirms it

@@ -75,7 +75,7 @@ impl Releases {
             .is_some_and(|since| since + POLICY_LOAD_TIME <= at)
     }
 
-    /// Judges all releases of a cluster, and forgets those that are not among `released` any more: their hosts have a consumer, have their labels
+    /// Judges all releases of a cluster, and forgets those that are no longer among `released`: their hosts have a consumer, have their labels
     /// again, or are free.
     pub(super) fn judge(
         &mut self,
@@ -120,7 +120,7 @@ impl Releases {
         }
     }
 
-    /// Forgets a cluster that holds nothing any more.
+    /// Forgets a cluster that no longer holds anything.
     pub(super) fn forget(&mut self, cluster: &ObjectKey) {
         self.clusters.remove(cluster);
     }
@@ -155,7 +155,7 @@ impl Releases {
             .min()
     }
 
-    /// The clusters with a release whose time has come. Each is named once until it is judged again.
+    /// The clusters with a release that is due. Each is returned once until it is judged again.
     pub(super) fn due(&mut self, now: Instant) -> Vec<ObjectKey> {
         let is_due = |state: &State| self.time_of(*state).is_some_and(|time| time <= now);
         let due = self

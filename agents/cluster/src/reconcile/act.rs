@@ -1,4 +1,4 @@
-//! Carries out a plan and collects what comes of it. Decides nothing.
+//! Executes a plan and collects the outcomes. Decides nothing.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ const MARKED_REQUEUE_DELAY: Duration = Duration::from_secs(1);
 /// Pause after which a write that the API server refused is retried.
 const REFUSED_REQUEUE_DELAY: Duration = Duration::from_secs(30);
 
-/// Carries out a plan for a cluster; `object`: its `SIPCluster`, if there is one.
+/// Executes a plan for a cluster; `object`: its `SIPCluster`, if there is one.
 pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Context) -> Outcomes {
     if let Some(hosts) = &plan.watched {
         context.triggers.set_hosts(plan.cluster.key(), hosts.clone());
@@ -126,7 +126,7 @@ async fn act_on_machine(
 ) {
     let cluster = cluster.key();
     let mut failed = |what: &str, error: &kube::Error| {
-        // Cluster API writes its Machines often: that one has changed meanwhile is no failure.
+        // Cluster API writes its Machines often: that one has changed since it was read is no failure.
         if apply::code(error) == Some(409) {
             outcomes.requeue_in(CHANGED_REQUEUE_DELAY);
             return;
@@ -154,17 +154,17 @@ async fn act_on_machine(
     }
 }
 
-/// What has come of an action on a host.
+/// The outcome of an action on a host.
 enum Outcome {
     /// It is on the API server, or was found there.
     Done,
-    /// The host has changed meanwhile, or is gone: the watch delivers that.
+    /// The host has changed since it was observed, or is gone: the watch delivers that.
     Changed,
-    /// It cannot be carried out; what cannot be done, and why, for people.
+    /// It failed; what cannot be done, and why, for messages.
     Refused(String),
 }
 
-/// Carries out the actions, several at once. Returns the releases that are on the API server.
+/// Executes the actions, several at once. Returns the releases that are on the API server.
 async fn act_on_hosts(
     (cluster, actions): (&ClusterId, &[HostAction]),
     context: &Context,
@@ -209,7 +209,7 @@ async fn act_on_hosts(
     released
 }
 
-/// The Event on the host of an action that was carried out.
+/// The Event on the host of an action that was executed.
 fn host_event(action: &HostAction, cluster: &ClusterId) -> Option<HostEvent> {
     let key = cluster.key();
     let (reason, note) = match action.verb() {
@@ -302,7 +302,7 @@ async fn confirm_gone(host: &HostId, context: &Context) -> Outcome {
     }
 }
 
-/// Tells the scheduler which hosts were released and cannot be claimed by late patches any more.
+/// Confirms to the scheduler which hosts were released and can no longer be claimed by late patches.
 async fn confirm(plan: &Plan, released: Vec<Released>, context: &Context) -> Result<(), Error> {
     let served = ServedCluster::new(&plan.cluster, plan.cluster_api.as_ref());
     let is_own =

@@ -1,4 +1,4 @@
-//! Advice for people on a host that is in use: what they can do depends on why the host leaves, and on who uses it.
+//! Advice for users on a host that is in use: what they can do depends on why the host leaves, and on who uses it.
 
 use kit::placement::Member;
 
@@ -12,7 +12,7 @@ const SURPLUS: &str = "surplus";
 const FAILED: &str = "failed";
 const GONE: &str = "gone";
 
-/// Whether a member leaves because its role has too many hosts. Only then its Machine has to go without a replacement.
+/// Whether a member leaves because its role has too many hosts. Only then its Machine has to be deleted without a replacement.
 pub(super) fn is_surplus(member: &Member) -> bool {
     member.release_reason() == Some(SURPLUS)
 }
@@ -82,7 +82,7 @@ pub(super) fn foreign_consumer() -> String {
 }
 
 /// The same where the `SIPCluster` is being deleted: to name another Cluster in it frees no host. That Cluster may be its own under another
-/// name, or somebody else's.
+/// name, or one of another tenant.
 pub(super) const FOREIGN_CONSUMER_OF_DELETED: &str = ": it is released once nothing uses it; delete the Cluster of that consumer if it is to \
     be deleted too, or else its Machine only; where the consumer no longer exists, remove spec.consumerRef of the host";
 

@@ -66,7 +66,7 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
 /// Prefix of a message that concerns an earlier incarnation or address of a host that the cluster still holds.
 const FORMER: &str = "its former address ";
 
-/// What the release of a member's host waits for, for people; `None` if nothing holds it up.
+/// What the release of a member's host waits for, for messages; `None` if it waits for nothing.
 fn waits(
     object: &api::SIPCluster,
     evidence: &Evidence,
@@ -100,7 +100,7 @@ fn waits(
     Some(format!("{}: {why}", member.host()))
 }
 
-/// Plans a pass over a cluster that holds nothing any more: the other agents delete their children, and the finalizer goes.
+/// Plans a pass over a cluster that no longer holds anything: the other agents delete their children, and the finalizer is removed.
 pub(super) fn released(observation: &Observation<'_>) -> Plan {
     let object = observation.object;
     let nothing = Plan {
@@ -141,7 +141,8 @@ pub(super) fn released(observation: &Observation<'_>) -> Plan {
 }
 
 /// Sections whose agents have answered before and have not reported that their children are removed. An agent that does not
-/// answer within a minute after the status has no members any more, or has no rights in the namespace, is not waited for: the garbage collector deletes what the cluster owns.
+/// answer within a minute after the status no longer has members, or has no rights in the namespace, is not waited for: the garbage collector deletes
+/// what the cluster owns.
 fn remaining_sections(observation: &Observation<'_>) -> Vec<Section> {
     let Observation {
         object,

@@ -33,7 +33,7 @@ pub struct Context {
     pub pending_statuses: PendingWrites,
     /// The positions that the scheduler has answered from.
     pub answered: Answered,
-    /// Whose replicas somebody else sets back again and again.
+    /// Objects whose replicas another writer repeatedly resets.
     pub contests: Contests,
     /// When a release may be confirmed.
     pub late_claims: LateClaims,

@@ -134,7 +134,7 @@ fn asked_machines(holding: &Holding) -> BTreeMap<&str, &Machine> {
         .collect()
 }
 
-/// Writes into the placement which Machines are asked to go. One that cannot be read stays named.
+/// Writes into the placement which Machines are marked for deletion. One that cannot be read stays named.
 fn name_machines(
     placement: &mut Placement,
     (holding, asked): (&Holding, &BTreeMap<&str, &Machine>),
@@ -151,7 +151,7 @@ fn name_machines(
     }
 }
 
-/// Machines that are not to go any more are restored first: once the status does not name them, they are forgotten. Those that are to
+/// Machines that are no longer to be deleted are restored first: once the status does not name them, they are forgotten. Those that are to
 /// go are asked when the status names them.
 fn machine_actions(
     (holding, asked): (&Holding, &BTreeMap<&str, &Machine>),
@@ -162,7 +162,7 @@ fn machine_actions(
         if let Some(found) = asked.values().find(|found| found.is(machine)) {
             actions.push(MachineAction::Prioritize((*found).clone()));
         } else if !is_unreadable(holding, host) {
-            // As the host leads to it, if it does: that tells whose an earlier version's annotation is.
+            // As the host leads to it, if it does: that shows which SIPCluster an earlier version set its annotation for.
             let reached = holding.machines.get(host).and_then(found);
             let reached = reached.filter(|found| found.is(machine)).unwrap_or(machine);
             actions.push(MachineAction::Restore {

@@ -6,7 +6,7 @@ use tonic::Status;
 /// What ended a pass over a cluster early; it is tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server did not do what was asked.
+    /// The API server refused or failed a request.
     #[error("cannot {action} (API server)")]
     Kubernetes {
         /// What was tried.
@@ -21,7 +21,7 @@ pub enum Error {
     /// The object has changed since it was observed: the watch delivers it.
     #[error("the SIPCluster has changed since it was observed")]
     Changed,
-    /// The object does not exist any more.
+    /// The object no longer exists.
     #[error("the SIPCluster no longer exists")]
     Gone,
     /// The scheduler is at an older epoch than the status, or than in an earlier answer.

@@ -32,7 +32,7 @@ pub(super) async fn remove(client: &Client, object: &SIPCluster) -> Result<(), E
     };
     next.retain(|finalizer| finalizer != FINALIZER);
     match replace(client, object, "remove the finalizer", &next).await {
-        // Somebody else has removed it, and the object has ended.
+        // Another writer has removed it, and the object has been deleted.
         Err(Error::Gone) => Ok(()),
         other => other,
     }

@@ -73,7 +73,7 @@ pub(super) fn unchanged(object: &SIPCluster, kinds: &[ConditionType]) -> Vec<Fin
     kinds.iter().filter_map(known).collect()
 }
 
-/// Says in the conditions which hosts cannot be written or confirmed as gone, and why.
+/// States in the conditions which hosts cannot be written or confirmed as gone, and why.
 pub(super) fn refuse(findings: &mut [Finding], refused: &[(ObjectKey, String)]) {
     if refused.is_empty() {
         return;
@@ -89,7 +89,7 @@ pub(super) fn refuse(findings: &mut [Finding], refused: &[(ObjectKey, String)]) 
     }
 }
 
-/// Says in the condition whose replicas could not be set.
+/// States in the condition which objects' replicas could not be set.
 pub(super) fn unscaled(findings: &mut [Finding], unscaled: &[(Reason, String)]) {
     let refused = unscaled.iter().find(|(reason, _)| *reason == Reason::Refused);
     let Some((reason, _)) = refused.or(unscaled.first()) else {
@@ -191,7 +191,7 @@ fn describe_gone(holding: &Holding, member: &Member) -> String {
     format!("{host}: {GONE}{advice}")
 }
 
-/// The members whose hosts are gone. After a lost ledger nobody knows their addresses, so load balancers report those as missing.
+/// The members whose hosts are gone. After a lost ledger their addresses are not known, so load balancers report those as missing.
 fn gone(holding: &Holding, members: &[Assessed<'_>]) -> Vec<String> {
     let gone = members.iter().filter(|of| of.assessment == Assessment::Gone);
     gone.map(|of| describe_gone(holding, of.member)).collect()
@@ -290,7 +290,7 @@ pub(super) fn answers_due(
     }
     let waited =
         awaited_since(object, placement).map_or(Duration::ZERO, |since| services::waited(&since, now));
-    // Past the limit it is named; the agent's answer comes by the watch.
+    // Past the limit it is named; the watch delivers the agent's answer.
     services::AGENT_TIMEOUT
         .checked_sub(waited)
         .map(|left| left + Duration::from_secs(1))

@@ -29,8 +29,8 @@ pub(super) enum User {
     Machine(Machine),
     /// A `HostClaim` that no Machine uses, which this names by kind, namespace and name.
     Claim(String),
-    /// A Machine of another Cluster than the one that the `SIPCluster` serves. This names what leads there by kind, namespace and name, and nothing that
-    /// only that Cluster's owner may know.
+    /// A Machine of another Cluster than the one that the `SIPCluster` serves. This names what leads there by kind, namespace and name, and nothing
+    /// that only that Cluster's owner may know.
     Foreign(String),
     /// Nothing at present: CAPM3 1.14 keeps the host for the next Machine of its owner (`nodeReuse`). This names the Cluster that it puts in the place
     /// of the Machine, by kind, namespace and name.
@@ -40,7 +40,7 @@ pub(super) enum User {
 /// What a host that is gone leaves behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// This Machine, which nobody deletes.
+    /// This Machine, which is not being deleted.
     Machine(Machine),
     /// Nothing: its owner, which this names by kind, namespace and name, had gone before, and the garbage collector deletes such hosts.
     Collected(String),
@@ -84,7 +84,8 @@ pub(super) async fn find(
     )))
 }
 
-/// The consumer that a `HostClaim` names in `spec.consumerRef`. The tenant writes that field, so a consumer in another namespace than the claim is ignored.
+/// The consumer that a `HostClaim` names in `spec.consumerRef`. The tenant writes that field, so a consumer in another namespace than the claim is
+/// ignored.
 fn claimed_for(claim: &DynamicObject, namespace: &str) -> Option<ConsumerReference> {
     let consumer = claim.data.pointer("/spec/consumerRef")?;
     let mut consumer = serde_json::from_value::<ConsumerReference>(consumer.clone()).ok()?;
@@ -96,8 +97,8 @@ fn claimed_for(claim: &DynamicObject, namespace: &str) -> Option<ConsumerReferen
     Some(consumer)
 }
 
-/// Finds what a host that is gone leaves behind, as far as this process has seen it go. Why it is gone is decided by its owners as they are in the
-/// first pass that misses it, and noted: a person who deletes its Machine in consequence deletes them, too.
+/// Finds what a host that is gone leaves behind, as far as this process has observed its deletion. Why it is gone is decided by its owners as they
+/// are in the first pass that misses it, and noted: a user who deletes its Machine in consequence deletes them, too.
 ///
 /// # Errors
 /// What the API server answers.

@@ -16,9 +16,9 @@ use crate::inventory::{ObservedHost, SipLabels};
 pub enum Verb {
     /// Puts the cluster's labels on a host that it has claimed.
     Label,
-    /// Puts labels back that a person removed from a bound host.
+    /// Restores labels that a user removed from a bound host.
     Relabel,
-    /// Puts labels back on a host that a Machine of the cluster has claimed while it was released, until the Machine is gone.
+    /// Restores labels of a host that a Machine of the cluster has claimed while it was released, until the Machine is gone.
     RelabelClaimed,
     /// Writes the Cluster API cluster to a host that has the cluster's labels: SIP placed it, or the `SIPCluster` names another one.
     Adopt,

@@ -24,17 +24,17 @@ pub enum Assessment {
     Due(HostAction),
     /// It joins or is bound, and its `BareMetalHost` is gone.
     Gone,
-    /// It cannot be written until somebody changes something; for people.
+    /// It cannot be written until a user changes something; for messages.
     Blocked(String),
     /// The same, since a consumer of another Cluster uses it; for people, without what helps.
     ForeignConsumer(String),
-    /// It joins, and waits for something that will come; for people.
+    /// It joins, and waits for something that will happen; for messages.
     Waits(String),
-    /// It leaves, and its consumer still uses it; for people.
+    /// It leaves, and its consumer still uses it; for messages.
     InUse(String),
     /// It leaves, and pods of load balancers may still route to it.
     StillRouted,
-    /// It leaves, and its Node in the tenant's cluster is not drained or deleted yet; for people.
+    /// It leaves, and its Node in the tenant's cluster is not drained or deleted yet; for messages.
     NodeDrains(String),
     /// It leaves without ever having had labels, and cannot be marked: the API server refuses every write of it.
     Unwritable,
@@ -89,7 +89,7 @@ pub fn assess(
     };
     match member.state() {
         MemberState::Claimed => join(Verb::Label, &facts),
-        // Labels that a person removed are put back while the host is in use; a new claim must find it unused.
+        // Labels that a user removed are restored while the host is in use; a new claim must find it unused.
         MemberState::Bound => join(Verb::Relabel, &facts),
         MemberState::Releasing => leave(&facts),
     }

@@ -1,10 +1,10 @@
-//! Cluster API's Machines on hosts that leave: each is asked to go, so that Cluster API drains its Node and removes it, and the
+//! Cluster API's Machines on hosts that leave: each is marked for deletion, so that Cluster API drains its Node and removes it, and the
 //! host is no longer used.
 //!
 //! `cluster.x-k8s.io/delete-machine` makes a Machine the first that Cluster API deletes when its owner is scaled down. Only those on
 //! surplus hosts carry it: where a host has failed, the owner is to make another Machine. The
-//! status names the Machines that carry it because of us before they do, so that it is taken off again when another member goes
-//! in the place of this one, whatever has been restarted meanwhile. What a person has put on stays, and what another `SIPCluster` has: the
+//! status names the Machines that carry it because of us before they do, so that it is removed again when another member leaves
+//! in the place of this one, whatever has been restarted since. What a user has set stays, and what another `SIPCluster` has set: the
 //! value names the one that it is of.
 
 use std::fmt;
@@ -27,7 +27,7 @@ const OWN_MARK_PREFIX: &str = "sip.airshipit.org";
 pub(super) const CLUSTER_API: &str = "cluster.x-k8s.io";
 /// Kind of a Machine.
 pub(super) const MACHINE: &str = "Machine";
-/// On a Machine: the `MachineDeployment` that it is one of. Its controller is a `MachineSet`, which nobody scales.
+/// On a Machine: the `MachineDeployment` that it is one of. Its controller is a `MachineSet`, which is not scaled by itself.
 const DEPLOYMENT_LABEL: &str = "cluster.x-k8s.io/deployment-name";
 /// Attempts to write a Machine that changes under the write, at most.
 const MAX_WRITE_ATTEMPTS: u8 = 3;
@@ -37,7 +37,7 @@ const MAX_WRITE_ATTEMPTS: u8 = 3;
 pub(super) struct Machine {
     key: ObjectKey,
     /// The object to which the host has led, and which is of the Cluster that the `SIPCluster` serves; absent where only a status names it. Without
-    /// this nothing is asked of a Machine.
+    /// this no Machine is marked.
     uid: Option<String>,
     /// By which API version it is reached; absent where it is gone, or only a status names it.
     version: Option<String>,
@@ -45,7 +45,7 @@ pub(super) struct Machine {
     owner: Option<String>,
     /// Whether it is being deleted, or gone.
     leaves: bool,
-    /// Whether Cluster API deletes it first, because of us or of a person.
+    /// Whether Cluster API deletes it first, because of this agent or of a user.
     is_marked: bool,
 }
 
@@ -175,7 +175,7 @@ pub(super) async fn prioritize(client: &Client, cluster: &ObjectKey, machine: &M
     annotate(client, cluster, machine, Change::Mark).await
 }
 
-/// Takes that back; what a person or another `SIPCluster` has put on stays.
+/// Removes that mark; what a user or another `SIPCluster` has set stays.
 ///
 /// # Errors
 /// What the API server answers.

@@ -1,4 +1,4 @@
-//! The members of a placement with their hosts assessed, and what that lets a pass do.
+//! The members of a placement with their hosts assessed, and what a pass may do then.
 
 use std::collections::BTreeSet;
 

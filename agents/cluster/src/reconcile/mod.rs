@@ -2,12 +2,12 @@
 //!
 //! | step | does | needs a client |
 //! |---|---|---|
-//! | [`observe`] | asks the scheduler, reads the stores and Machines | yes |
+//! | [`observe`] | calls the scheduler, reads the stores and Machines | yes |
 //! | [`planner`] | decides what the pass does | no: pure |
-//! | [`act`] | carries that out, and collects what comes of it | yes |
+//! | [`act`] | executes that, and collects the outcomes | yes |
 //! | [`report`] | writes the status, once; Events; metrics | yes |
 //!
-//! Nothing acts on a claim before the status holds it: the pass that writes a placement to the status leaves the hosts alone, and the
+//! Nothing acts on a claim before the status holds it: the pass that writes a placement to the status writes no host, and the
 //! watch brings about the next one. Labels come last: they are what Cluster API consumes.
 
 pub mod host_writes;
@@ -92,7 +92,7 @@ async fn pass(object: &SIPCluster, context: &Context) -> Result<Option<Duration>
     let outcomes = act::act(Some(object), &plan, context).await;
     let requeue = report::report(object, plan, outcomes, context).await?;
     match observation.state {
-        // No event tells when the site has room again, so the pass counts as failed, and the controller requeues it with backoff.
+        // No event reports when the site has room again, so the pass counts as failed, and the controller requeues it with backoff.
         State::SiteFull(status) => Err(Error::Scheduler(status)),
         State::Invalid(_)
         | State::WithoutFinalizer

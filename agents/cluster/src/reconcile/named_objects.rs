@@ -20,7 +20,7 @@ const MAX_NAME_BYTES: usize = 253;
 pub(super) struct Named<'a> {
     pub(super) group: &'a str,
     pub(super) kind: &'a str,
-    /// The version in the reference, if it has one. The API server may not serve that version any more.
+    /// The version in the reference, if it has one. The API server may no longer serve that version.
     pub(super) version: Option<&'a str>,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
@@ -88,7 +88,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Why an object cannot be read or written, for people: the API server's message, which names the namespace, and, where rights are missing, what
+/// Why an object cannot be read or written, for messages: the API server's message, which names the namespace, and, where rights are missing, what
 /// grants them.
 pub(super) fn refusal(error: &kube::Error) -> String {
     let message = apply::reason(error);

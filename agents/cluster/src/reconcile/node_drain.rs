@@ -68,7 +68,7 @@ enum Wait {
     No,
     /// The host waits for this (for people), at most for this long.
     For(String, Duration),
-    /// The host waits no longer, though its Node still exists; why, for people.
+    /// The host waits no longer, though its Node still exists; why, for messages.
     Over(String),
 }
 
@@ -205,7 +205,7 @@ fn judge(leaving: Leaving<'_>) -> Judged {
         return go(Action::Leave);
     };
     match assessment {
-        // The release waits for its consumer or for a pod of a load balancer, too; the Node is drained meanwhile.
+        // The release waits for its consumer or for a pod of a load balancer, too; the Node is drained in the meantime.
         Assessment::InUse(_) | Assessment::StillRouted => return go(Action::Drain),
         Assessment::Due(action) if matches!(action.verb(), Verb::Unlabel | Verb::ConfirmGone) => {}
         Assessment::Settled
@@ -235,7 +235,7 @@ fn judge(leaving: Leaving<'_>) -> Judged {
     let is_over = waited >= drain_for;
     let seconds = drain_for.as_secs();
     match (drain_of_node, problem) {
-        // The host does not wait for a problem that only a person can end; the status states it.
+        // The host does not wait for a problem that only a user can end; the status states it.
         (Some(Drain::NoNode | Drain::ClusterApi), _) | (None, Some(Problem { passes: false, .. })) => {
             go(Action::Drain)
         }

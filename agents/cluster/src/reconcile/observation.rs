@@ -1,5 +1,5 @@
 //! What one pass over a cluster is planned from: the object, what the stores have, and the scheduler's answer. Nothing in it changes
-//! while the pass goes on.
+//! during the pass.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +37,7 @@ pub(super) struct Observation<'a> {
 /// Where a `SIPCluster` is in its life.
 #[derive(Debug)]
 pub(super) enum State {
-    /// Its spec cannot be acted on; for people.
+    /// Its spec cannot be acted on; for messages.
     Invalid(String),
     /// The scheduler has no room for what it declares: the site is full.
     SiteFull(Box<Status>),
@@ -56,7 +56,7 @@ pub(super) enum State {
 pub(super) enum Evidence {
     /// The load-balancer agent reports it in the status.
     Reported,
-    /// That agent has no rights in the namespace, so the API server was asked: what may still route to them, for people.
+    /// That agent has no rights in the namespace, so the API server was asked: what may still route to them, for messages.
     Listed(Option<String>),
 }
 
@@ -115,7 +115,7 @@ pub(super) enum MachineLookup {
     Kept(String),
     /// The host is gone, as its owner is, which this names by kind, namespace and name: the garbage collector deletes such hosts.
     Collected(String),
-    /// There may be one; why it could not be read, for people.
+    /// There may be one; why it could not be read, for messages.
     Unreadable(String),
 }
 

@@ -1,4 +1,4 @@
-//! Observes a cluster: asks the scheduler, reads the stores, and reads from the API server what no store has. Writes nothing to it.
+//! Observes a cluster: calls the scheduler, reads the stores, and reads from the API server what no store has. Writes nothing to it.
 
 use std::{
     cmp::Ordering,
@@ -41,7 +41,7 @@ const SITE_FULL: &str = "SITE_FULL";
 /// Observes a `SIPCluster`. One that stays is declared to the scheduler; of one that is being deleted the hosts are released there.
 ///
 /// # Errors
-/// When the scheduler does not answer, or with something older than was seen.
+/// When the scheduler does not answer, or with something older than was observed.
 pub(super) async fn observe<'a>(
     object: &'a SIPCluster,
     context: &'a Context,
@@ -60,7 +60,7 @@ pub(super) async fn observe<'a>(
 }
 
 /// Whether the hosts of a cluster are released. It is being deleted, and what it holds is known: with a placement that cannot be read it is
-/// refused like one that stays, since nobody can tell whether the scheduler's answer is older.
+/// refused like one that stays, since it is not known whether the scheduler's answer is older.
 fn is_released(object: &SIPCluster) -> bool {
     object.metadata.deletion_timestamp.is_some() && object.spec.left_out.placement.is_none()
 }
@@ -127,7 +127,7 @@ async fn release(object: &SIPCluster, context: &Context) -> Result<State, Error>
 }
 
 /// Where the load-balancer agent has no rights in the namespace it cannot report what its pods run, and starts none. That is so while a
-/// namespace is deleted: its `RoleBinding`s go with everything else in it. It may have got rights again since the object was observed, and
+/// namespace is deleted: its `RoleBinding`s go with everything else in it. It may have rights again since the object was observed, and
 /// report that before it starts a pod: so what it reports is read after the lists.
 async fn evidence(object: &SIPCluster, context: &Context) -> Result<Evidence, Error> {
     if !services::lacks_rights(object, Section::LoadBalancer) {
@@ -153,14 +153,14 @@ async fn evidence(object: &SIPCluster, context: &Context) -> Result<Evidence, Er
 /// What is observed of a cluster without `SIPCluster`.
 pub(super) struct Orphan {
     pub(super) holding: Holding,
-    /// What may still route to its hosts, for people.
+    /// What may still route to its hosts, for messages.
     pub(super) routed_by: Option<String>,
 }
 
 /// Observes a cluster without `SIPCluster`; `None` when it releases nothing.
 ///
 /// # Errors
-/// When the scheduler or the API server does not answer, or the scheduler answers from an older epoch than was seen.
+/// When the scheduler or the API server does not answer, or the scheduler answers from an older epoch than was observed.
 pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Result<Option<Orphan>, Error> {
     let any = ClusterId::new(cluster.clone(), "");
     let placement = context.scheduler.placement(&any, None).await;
@@ -176,7 +176,7 @@ pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Re
         return Ok(None);
     };
     known_epoch(&placement, context)?;
-    // The garbage collector deletes its load balancers. Their pods go on for a while, and no agent reports what they run. They are
+    // The garbage collector deletes its load balancers. Their pods run for a while, and no agent reports what they run. They are
     // listed after the scheduler has answered: a pass of the load-balancer agent that begins later gets none of the members that are released here.
     let routed_by = if context.not_installed.contains(&Section::LoadBalancer) {
         None
@@ -294,7 +294,7 @@ async fn machines(
     machines
 }
 
-/// What a host that is gone leaves behind, as far as this process has seen it go.
+/// What a host that is gone leaves behind, as far as this process has observed its deletion.
 async fn left_behind(host: &HostId, served: &ClusterApiCluster, context: &Context) -> Option<MachineLookup> {
     let left = host_users::find_left(&context.client, &context.inventory, served, host).await;
     match left {

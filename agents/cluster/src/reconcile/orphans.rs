@@ -98,8 +98,8 @@ impl Requeued {
     }
 }
 
-/// Clusters whose pass is due. One pass runs in a namespace at a time, and the namespaces take turns: a tenant decides how long the lists of a
-/// pass take, and delays only its own clusters by that.
+/// Clusters whose pass is due. One pass runs in a namespace at a time, and the namespaces are served in rotation: a tenant decides how long the lists
+/// of a pass take, and delays only its own clusters by that.
 #[derive(Default)]
 struct Queue {
     /// By namespace, each cluster once; the one that has waited longest is first. None of the queues is empty.
@@ -149,7 +149,7 @@ impl Queue {
 /// its epoch above what the site shows.
 ///
 /// # Errors
-/// None: it goes on until it is dropped.
+/// None: it runs until it is dropped.
 pub async fn run(context: Arc<Context>, orphans: Orphans, listed: Vec<FirstList>) -> Result<(), Infallible> {
     for watch in listed {
         watch.wait().await;
@@ -189,7 +189,7 @@ where
     }
 }
 
-/// Unlabels, marks and confirms what is releasing. Returns when the next pass is due, if the watches may not tell.
+/// Unlabels, marks and confirms what is releasing. Returns when the next pass is due, if the watches may not trigger it.
 async fn pass(cluster: &ObjectKey, context: &Context) -> Result<Option<Duration>, Error> {
     if context.inventory.has_cluster(cluster) {
         return Ok(None);

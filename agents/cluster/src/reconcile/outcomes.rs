@@ -1,4 +1,4 @@
-//! What has come of a plan.
+//! The outcomes of a plan.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,18 +7,18 @@ use kit::placement::{HostId, ObjectKey};
 
 use super::{error::Error, event::Event, machine::Machine};
 
-/// What has come of a plan.
+/// The outcomes of a plan.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
-    /// When the cluster is reconciled again, if no watch tells before.
+    /// When the cluster is reconciled again, if no watch triggers that before.
     pub(super) requeue: Option<Duration>,
-    /// Hosts that cannot be written or confirmed as gone; which of it, and why, for people.
+    /// Hosts that cannot be written or confirmed as gone; which of it, and why, for messages.
     pub(super) refused: Vec<(ObjectKey, String)>,
     /// Objects of Cluster API whose replicas could not be set, and why.
     pub(super) unscaled: Vec<(Reason, String)>,
-    /// Machines from which our annotation could not be taken off, by the uid of their host: the status goes on naming them.
+    /// Machines from which our annotation could not be removed, by the uid of their host: the status continues to name them.
     pub(super) stuck: BTreeMap<String, Machine>,
-    /// For people.
+    /// For messages.
     pub(super) events: Vec<Event>,
     /// What ended the pass before all was done.
     pub(super) error: Option<Error>,

@@ -100,9 +100,9 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
 /// Why a member is to be replaced.
 #[derive(Debug)]
 enum Cause {
-    /// Its host has failed: how, for people.
+    /// Its host has failed: how, for messages.
     Failure(String),
-    /// Somebody wishes it, and its host is well.
+    /// A user requested it, and its host has no fault.
     Request,
 }
 

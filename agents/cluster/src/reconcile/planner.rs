@@ -69,7 +69,7 @@ fn not_declared(observation: &Observation<'_>, reason: Reason, why: &str) -> Pla
     }
 }
 
-/// What is known of the tenant's Nodes: load balancers go by it.
+/// What is known of the tenant's Nodes: load balancers use it.
 fn known_nodes(object: &SIPCluster) -> Option<TenantNodes> {
     object.status.as_ref()?.tenant_nodes.clone()
 }

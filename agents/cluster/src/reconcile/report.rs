@@ -105,7 +105,7 @@ async fn publish(events: Vec<Event>, object: &SIPCluster, context: &Context) {
     }
 }
 
-/// Reports how a pass over a `SIPCluster` has ended, and turns that into what the controller does next.
+/// Reports how a pass over a `SIPCluster` has ended, and returns what the controller does next.
 ///
 /// # Errors
 /// What the controller is to pause for.
@@ -149,7 +149,7 @@ pub(super) async fn finish(
 /// is due.
 ///
 /// # Errors
-/// What ended the pass early, or what its hosts wait for: nothing tells when that is gone.
+/// What ended the pass early, or what its hosts wait for: no watch reports when that has ended.
 pub(super) fn report_orphan(
     outcomes: Outcomes,
     routed_by: Option<String>,

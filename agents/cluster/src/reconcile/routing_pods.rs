@@ -20,7 +20,7 @@ use tokio::time::timeout;
 /// Timeout for reading the lists of one cluster. A tenant decides how long they are, and few clusters are reconciled at the same time.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The first object by which a pod may still route to hosts of a cluster whose `SIPCluster` is gone, for people; `None` when the API server has
+/// The first object by which a pod may still route to hosts of a cluster whose `SIPCluster` is gone, for messages; `None` when the API server has
 /// none. Lists that take too long count as ones with such an object: what is not known is not absent.
 ///
 /// A pass of the load-balancer agent that began before may still apply a Deployment after these lists. It has written what the pods read before it
@@ -47,9 +47,9 @@ async fn first_of_gone(client: &Client, cluster: &ObjectKey) -> kube::Result<Opt
     first_of(client, cluster).await
 }
 
-/// The same where the load-balancer agent can start no pod since it has no rights: configurations that nobody may delete do not count.
+/// The same where the load-balancer agent can start no pod since it has no rights: configurations that no agent may delete do not count.
 ///
-/// The API server is asked anew each time: a watch may be behind, and one whose first list is not complete would seem empty. The lists are read
+/// The API server is called each time: a watch may be behind, and one whose first list is not complete would seem empty. The lists are read
 /// page by page, since tenants write such objects, too.
 ///
 /// # Errors

@@ -63,7 +63,7 @@ impl ServedCluster {
         }
     }
 
-    /// States that a consumer of another Cluster uses a host, for people. The caller adds what helps, which depends on whether the cluster keeps
+    /// States that a consumer of another Cluster uses a host, for messages. The caller adds what helps, which depends on whether the cluster keeps
     /// the host.
     pub(super) fn foreign_consumer(&self, host: &ObservedHost) -> String {
         let consumer = host.consumer().cloned().unwrap_or_default();

@@ -21,9 +21,9 @@ pub(super) const AGENT_TIMEOUT: Duration = Duration::from_mins(1);
 pub(super) enum Readiness {
     /// All are ready.
     Ready,
-    /// Some are being made ready; for people.
+    /// Some are being made ready; for messages.
     Progressing(String),
-    /// Some cannot be made ready as things are; for people.
+    /// Some cannot be made ready as things are; for messages.
     Failing(String),
 }
 
@@ -99,7 +99,7 @@ pub fn is_drained(reported: Option<Drained>, epoch: u64, released: u64) -> bool 
     reported.is_some_and(|drained| drained.covers(epoch, released))
 }
 
-/// Which report the release of a member waits for, and since when, for people. `is_former`: whether the status does not show the member.
+/// Which report the release of a member waits for, and since when, for messages. `is_former`: whether the status does not show the member.
 pub(super) fn describe_drain(object: &SIPCluster, member: &Member, is_former: bool) -> String {
     let status = object.status.as_ref();
     let held = status.and_then(|status| status.placement.as_ref());

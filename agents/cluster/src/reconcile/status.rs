@@ -170,7 +170,7 @@ fn sorted(mut conditions: Vec<Condition>) -> Vec<Condition> {
     conditions
 }
 
-/// Keeps the time at which each member came into its state, and that of the newest release that no member shows. Waits count from it, so a
+/// Keeps the time at which each member entered its state, and that of the newest release that no member shows. Waits count from it, so a
 /// time that is still to come, which another clock wrote, is not kept.
 fn since(mut next: Placement, before: Option<&Placement>, now: Timestamp) -> Placement {
     let same =

@@ -29,9 +29,9 @@ pub(super) struct Progress {
     pub(super) placement: Placement,
     /// How many hosts it holds still.
     pub(super) members: usize,
-    /// Hosts that wait, and what for; for people.
+    /// Hosts that wait, and what for; for messages.
     pub(super) waits: Vec<String>,
-    /// Whether a release waits for something that only a person can change.
+    /// Whether a release waits for something that only a user can change.
     pub(super) blocked: bool,
 }
 

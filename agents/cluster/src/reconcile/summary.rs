@@ -1,4 +1,4 @@
-//! What the status of a `SIPCluster` states in short: members by role, whether it waits for a person, and its state in one word.
+//! What the status of a `SIPCluster` states in short: members by role, whether it waits for a user, and its state in one word.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const CONTROL_PLANE: &str = "ControlPlane";
 /// How many members there are.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Tally {
-    /// For people: the control plane, and all other roles together.
+    /// For `kubectl get`: the control plane, and all other roles together.
     pub(super) counts: Counts,
     /// For programs, in the order of the roles' names.
     pub(super) roles: Vec<RoleCount>,
@@ -78,7 +78,7 @@ fn bound_of_wanted(
 }
 
 /// `Stalled`, if a condition of this generation waits for a person; those of this agent come first. A cluster that is being deleted is
-/// not stalled: `Ready` states what holds it up.
+/// not stalled: `Ready` states what it waits for.
 pub(super) fn stalled(object: &SIPCluster, own: &[Finding]) -> Option<Finding> {
     if object.metadata.deletion_timestamp.is_some() {
         return None;

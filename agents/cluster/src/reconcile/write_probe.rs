@@ -26,7 +26,7 @@ pub(super) enum Probe {
     Accepted,
     /// The API server refuses even this; its message.
     Refused(String),
-    /// The answer does not tell, such as a timeout.
+    /// The response does not show that, such as a timeout.
     Unknown,
 }
 
@@ -50,15 +50,15 @@ pub(super) async fn probe(client: &Client, host: &HostId) -> Probe {
     }
 }
 
-/// Whether the agent itself has no right to patch hosts, which tells nothing about this host.
+/// Whether the agent itself has no right to patch hosts, which does not concern this host.
 fn lacks_right(error: &kube::Error) -> bool {
     apply::reason(error).contains("cannot patch resource")
 }
 
-/// Tries again the hosts whose writes the API server refused, and triggers the cluster of each host that can be written now.
+/// Retries writes of the hosts whose writes the API server refused, and triggers the cluster of each host that can be written now.
 ///
 /// # Errors
-/// None: it goes on until it is dropped.
+/// None: it runs until it is dropped.
 pub async fn run(client: Client, inventory: Inventory, triggers: Triggers) -> Result<(), Infallible> {
     loop {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! What this process knows of one tenant's cluster: what a pass wants of its Nodes, and what polls have shown. Pure; the time is an argument.
+//! What this process knows of one tenant's cluster: what a pass wants of its Nodes, and what polls have found. Pure; the time is an argument.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ pub(super) struct Cluster {
     problem: Lasting,
     report: Report,
     polls: usize,
-    /// Number of the last polls that failed in a row for a reason that needs a change by somebody.
+    /// Number of the last polls that failed in a row for a reason that needs a change by a user.
     unusable: u32,
     /// Uids of the hosts for whose Nodes the tenant's API server refused the last step.
     refused: BTreeSet<String>,
@@ -65,7 +65,7 @@ impl Cluster {
         self.generation
     }
 
-    /// What to do to the Node of a host, for the `SIPCluster` with this uid; `None` if that is not wanted any more.
+    /// What to do to the Node of a host, for the `SIPCluster` with this uid; `None` if that is no longer wanted.
     pub(super) fn action(&self, uid: Option<&str>, host: &str) -> Option<Action> {
         let mut members = self.wanted.members.iter();
         let member = members.find(|member| member.host.uid() == host)?;

@@ -131,7 +131,7 @@ impl Clusters {
         for (key, _) in self.entries.iter().filter(|(_, entry)| entry.is_polling) {
             *running.entry(key.namespace.clone()).or_default() += 1;
         }
-        // Those that have waited longest come first.
+        // Those that have waited longest are first.
         let waiting = self.entries.iter().filter(|(_, entry)| !entry.is_polling);
         let mut waiting: Vec<(Instant, ObjectKey)> = waiting
             .filter_map(|(key, entry)| {
@@ -189,7 +189,7 @@ impl Clusters {
         cluster.end(&begun.wanted, now, found) || is_tried
     }
 
-    /// Ends a poll that was not carried out, since the `SIPCluster` does not exist any more, and forgets the cluster.
+    /// Ends a poll that was not carried out, since the `SIPCluster` no longer exists, and forgets the cluster.
     pub(super) fn is_gone(&mut self, begun: &Begun) {
         if let Some(entry) = self.entries.get_mut(&begun.cluster) {
             entry.is_polling = false;

@@ -32,7 +32,7 @@ struct Meta {
 
 #[derive(Default, Deserialize)]
 struct Annotations {
-    /// On the pod that a kubelet shows for a file of its own: nobody can evict it.
+    /// On the mirror pod of a kubelet's static pod: it cannot be evicted.
     #[serde(default, rename = "kubernetes.io/config.mirror")]
     mirror: Option<String>,
 }

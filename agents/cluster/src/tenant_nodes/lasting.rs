@@ -1,4 +1,4 @@
-//! Which problem the status states: one that polls have shown for a while, until polls show something else for a while. So a server whose answers
+//! Which problem the status states: one that polls have found for a while, until polls find another state for a while. So a server whose answers
 //! alternate does not cause a status write each time. Pure; the time is an argument.
 
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ impl Lasting {
         Self { stated, other: None }
     }
 
-    /// A poll has shown this problem, or none. Returns what the status states.
+    /// Records that a poll has found this problem, or none. Returns what the status states.
     pub(super) fn found(&mut self, now: Instant, problem: Option<String>) -> Option<String> {
         let other = self.other.take();
         if problem != self.stated {

@@ -20,7 +20,7 @@ pub const POLLS: Definition = Definition {
 pub struct Polls(Family<[(&'static str, &'static str); 1], Counter>);
 
 impl Polls {
-    /// Counts that are shown among the process's.
+    /// Counts that are exported with the metrics of the process.
     #[must_use]
     pub fn registered(metrics: &runtime::metrics::Metrics) -> Self {
         let this = Self::default();

@@ -93,7 +93,7 @@ pub struct WantedMember {
 /// What is done to a Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Let the Node take pods, unless somebody else has cordoned it.
+    /// Uncordon the Node, unless another writer has cordoned it.
     Keep,
     /// Leave the Node as it is.
     Leave,
@@ -115,7 +115,7 @@ impl Action {
 /// How far the Node of a host that leaves is drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Drain {
-    /// The host has no Node, or none any more.
+    /// The host has no Node, or no longer has one.
     NoNode,
     /// Cluster API has a Machine for it.
     ClusterApi,
@@ -123,15 +123,15 @@ pub enum Drain {
     Draining {
         /// Name of the Node.
         node: String,
-        /// What is left, for people.
+        /// What is left, for messages.
         left: String,
     },
-    /// No pod is left that would have to go.
+    /// No pod is left that would have to be evicted.
     Drained {
         /// Name of the Node.
         node: String,
     },
-    /// Its deletion was asked for, and it may still be there.
+    /// Its deletion was requested, and it may still exist.
     Deleting {
         /// Name of the Node.
         node: String,
@@ -149,13 +149,13 @@ pub enum Drain {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Problem {
-    /// Whether a later poll may succeed though nobody changes anything.
+    /// Whether a later poll may succeed without a change by a user.
     pub passes: bool,
-    /// For people.
+    /// For messages.
     pub message: String,
 }
 
-/// What polls have shown of a cluster.
+/// What polls have found of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Whether a poll has ended.

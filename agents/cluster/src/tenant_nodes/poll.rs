@@ -32,7 +32,7 @@ const MAX_EVICTIONS: usize = 50;
 /// Nodes that are drained in a poll, and Nodes that are uncordoned, each at most.
 const MAX_DRAINS: usize = 8;
 
-/// What a poll has shown.
+/// What a poll has found.
 #[derive(Debug)]
 pub(super) struct Observation {
     pub(super) nodes: Vec<Node>,
@@ -133,7 +133,7 @@ struct Drains<'a> {
 }
 
 impl Drains<'_> {
-    /// A step of the drain of every Node whose turn it is. What fails for one does not hold up the others.
+    /// A step of the drain of every Node that is due in this poll. A failure at one does not delay the others.
     async fn step(&self, server: &Server, nodes: &[Node], drains: &mut BTreeMap<String, Drain>) {
         let nodes = nodes_by_host(self.wanted, nodes);
         let (mut cordoned, mut leaving) = (Vec::new(), Vec::new());
@@ -147,7 +147,7 @@ impl Drains<'_> {
                     drains.insert(uid.to_owned(), Drain::ClusterApi);
                 }
                 (Action::Drain | Action::Delete, Some(node)) => leaving.push((member, node)),
-                // The host does not leave any more.
+                // The host no longer leaves.
                 (Action::Keep, Some(node)) if node.is_cordoned_by_us => cordoned.push((member, node)),
                 (Action::Keep | Action::Leave, _) => {}
             }
@@ -159,7 +159,7 @@ impl Drains<'_> {
             }
         }
         for ((member, node), before) in rotation::taken(&leaving, MAX_DRAINS, self.turn) {
-            // Nothing is done to the Node of a host that does not leave any more; the next poll begins with what is wanted then.
+            // Nothing is done to the Node of a host that no longer leaves; the next poll begins with what is wanted then.
             if !self.is_wanted(member) {
                 continue;
             }
@@ -208,7 +208,7 @@ fn failed(node: &Node, error: Error) -> Drain {
     }
 }
 
-/// Cordons a Node, and evicts pods that may go now; where there are more than one poll evicts, each poll takes the next ones. An eviction that
+/// Cordons a Node, and evicts pods that may be evicted now; where there are more than one poll evicts, each poll takes the next ones. An eviction that
 /// fails does not delay the others.
 async fn evict(server: &Server, node: &Node, host: &str, before: usize) -> Result<Drain, Error> {
     if !node.is_cordoned {

@@ -28,7 +28,7 @@ pub struct Dependencies {
     pub destinations: Destinations,
     /// Events on `SIPCluster`s.
     pub events: Events,
-    /// Tells whether a `SIPCluster` still exists.
+    /// Whether a `SIPCluster` still exists.
     pub inventory: Inventory,
     /// Triggers passes over clusters whose report has changed.
     pub triggers: Triggers,

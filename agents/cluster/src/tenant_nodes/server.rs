@@ -54,7 +54,7 @@ impl From<kube::Error> for Error {
     }
 }
 
-/// What has come of an eviction.
+/// The outcome of an eviction.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Evicted {
     /// The pod ends, or is gone.
@@ -65,7 +65,7 @@ pub(super) enum Evicted {
     Failed(String),
 }
 
-/// What has come of the deletion of a Node.
+/// The outcome of the deletion of a Node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Deleted {
     /// This call has deleted it.
@@ -80,7 +80,7 @@ pub(super) enum Deleted {
 pub(super) struct Server(pub(super) Tenant);
 
 impl Server {
-    /// What went wrong, for people.
+    /// What went wrong, for messages.
     pub(super) fn problem(&self, action: &str, error: &Error) -> Problem {
         let server = self.0.server();
         match error {

@@ -51,7 +51,7 @@ impl Follower {
         let times_sent = |step: &Step| self.sent.steps.get(step).copied().unwrap_or_default();
         let refused = |step: &&Step| match step {
             Step::Add(..) | Step::Ready(_) | Step::Drain(_) => times_sent(step) > 0,
-            // A connection may have come in between.
+            // A connection may have been opened in between.
             Step::Delete(_) => times_sent(step) >= MAX_FAILED_DELETIONS,
             Step::Trust(_) | Step::Cut(_) => false,
         };

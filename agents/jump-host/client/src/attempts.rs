@@ -1,4 +1,4 @@
-//! Tracks whether the service may have accepted an action whose answer is not known. From then on no failure may state that nothing was changed.
+//! Tracks whether the service may have accepted an action whose answer is not known. After that no failure may state that nothing was changed.
 
 use std::cell::Cell;
 

@@ -78,7 +78,7 @@ async fn console(service: &Service<'_>, format: Format, host: &str) -> Result<()
     output::consoles(format, &got.await?)
 }
 
-/// Asks for an action under one key, and again under the same key where the answer gets lost: it is carried out once at most.
+/// Requests an action under one key, and again under the same key where the response is lost: it is executed once at most.
 async fn set_power(service: &Service<'_>, format: Format, host: &str, action: Action) -> Result<(), Failure> {
     let listed = service.call(async |mut client| {
         let request = service.request(ListHostsRequest { without_hosts: true })?;
@@ -95,7 +95,7 @@ async fn set_power(service: &Service<'_>, format: Format, host: &str, action: Ac
     followed.map_err(|failure| attempts.judge(failure))
 }
 
-/// Asks until the service has said how the action ended, [`MAX_RETRIES`] times at most.
+/// Repeats the request until the service has answered how the action ended, [`MAX_RETRIES`] times at most.
 async fn follow(
     service: &Service<'_>,
     format: Format,
@@ -121,7 +121,7 @@ async fn follow(
                     }
                 }
                 Ok(None) => break tonic::Status::unavailable("the answer has no end"),
-                // The service says how it ended.
+                // The service answers how it ended.
                 Err(status) if !reason(&status).is_empty() => return Err(Failure::Ended(Box::new(status))),
                 Err(status) => break status,
             }

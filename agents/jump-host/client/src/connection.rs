@@ -81,7 +81,7 @@ impl<'a> Service<'a> {
         Ok(request)
     }
 
-    /// Calls the replica that serves. `call` must be one that may be repeated: its answer can get lost.
+    /// Calls the replica that serves. `call` must be one that may be repeated: its response can be lost.
     pub(crate) async fn call<R>(
         &self,
         call: impl AsyncFn(PowerServiceClient<Channel>) -> Result<R, Failure>,

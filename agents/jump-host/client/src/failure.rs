@@ -1,4 +1,4 @@
-//! What can go wrong, and with which code the process ends.
+//! Errors, and the exit codes of the process.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -21,7 +21,7 @@ pub(crate) enum Failure {
     /// A file lacks its expected content.
     #[error("{} does not hold {what}", path.display())]
     Content {
-        /// What it should hold.
+        /// What it should contain.
         what: &'static str,
         /// The file.
         path: PathBuf,

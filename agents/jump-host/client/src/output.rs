@@ -1,4 +1,4 @@
-//! What is printed: tables and sentences for people, JSON for programs. Progress goes to standard error.
+//! What is printed: tables and sentences for users, JSON for programs. Progress goes to standard error.
 
 use std::io::{self, Write as _};
 

@@ -1,4 +1,4 @@
-//! Which ssh key the user has logged in with, as sshd tells the session (`ExposeAuthInfo`). The user could change that: it is a claim.
+//! Which ssh key the user has logged in with, as sshd states it to the session (`ExposeAuthInfo`). The user could change that: it is a claim.
 
 use std::{env, fs};
 
@@ -7,7 +7,7 @@ use ssh_key::{Certificate, HashAlg, PublicKey};
 /// Bytes of the file, at most.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// Fingerprint of the key, with the key id of a certificate; `None` outside of an ssh session, or when sshd tells nothing.
+/// Fingerprint of the key, with the key id of a certificate; `None` outside of an ssh session, or when sshd states none.
 pub(crate) fn key() -> Option<String> {
     let path = env::var_os("SSH_USER_AUTH")?;
     let size = fs::metadata(&path).ok()?.len();

@@ -1,4 +1,4 @@
-//! Which reset action of the BMC carries out a change of the power state. Pure.
+//! Which reset action of the BMC makes a change of the power state. Pure.
 
 use proto::power::v1 as wire;
 

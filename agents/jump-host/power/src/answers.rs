@@ -1,5 +1,5 @@
 //! Which hosts' BMCs gave no usable answer to the last call, for the condition of the jump host. No BMC is queried for this, so that a BMC that
-//! nobody calls costs nothing, and a slow one delays no cluster.
+//! no tenant calls costs nothing, and a slow one delays no cluster.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -61,7 +61,7 @@ impl Changes {
 /// The failures that count now, of some hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unanswered {
-    /// The hosts, each with a short name of what failed, in the order of the hosts that were asked for.
+    /// The hosts, each with a short name of what failed, in the order of the requested hosts.
     pub hosts: Vec<(HostId, &'static str)>,
     /// When the first of them no longer counts.
     pub again: Option<Duration>,

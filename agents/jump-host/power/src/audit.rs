@@ -21,7 +21,7 @@ use tonic::{Code, Status, metadata::MetadataMap};
 
 use crate::{action::Action, error::reason, tenant::Tenant, token::Holder};
 
-/// Header by which the client says which ssh key its user has logged in with.
+/// Header in which the client states the ssh key that its user has logged in with.
 pub const CLAIMED_KEY: &str = "sip-ssh-key";
 /// Bytes of a key that a client may state, at most.
 const MAX_KEY_BYTES: usize = 256;

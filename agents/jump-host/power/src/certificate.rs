@@ -38,7 +38,7 @@ pub enum Error {
     Pem {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// What it should contain.
         what: &'static str,
         /// Why not.
         #[source]
@@ -113,7 +113,7 @@ impl Certificate {
         Ok(config)
     }
 
-    /// Reads the files again and again, without end. Logs files that cannot be used once, and keeps the certificate before.
+    /// Reads the files periodically, without end. Logs files that cannot be used once, and keeps the certificate before.
     pub(crate) async fn follow(&self) {
         let mut ticks = interval(RESYNC_PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

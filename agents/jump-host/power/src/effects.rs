@@ -41,7 +41,7 @@ pub(crate) struct Effect<'a> {
     pub(crate) reset_type: &'static str,
 }
 
-/// Why nothing is read any more.
+/// Why reading has stopped.
 #[derive(Debug)]
 enum Over {
     /// The process ends, or the BMC refuses every login.
@@ -150,7 +150,7 @@ impl<M: Membership> Executor<M> {
         } = polls.effect;
         if polls.held.elapsed() >= PLACEMENT_CHECK_INTERVAL {
             let asked = timeout(PLACEMENT_CHECK_INTERVAL, self.check_still_held(tenant, host.id()));
-            // The state of a host that another cluster holds must not be shown. An error that leaves the holder unknown does not end the wait.
+            // The state of a host that another cluster holds must not be returned. An error that leaves the holder unknown does not end the wait.
             if let Ok(Err(Error::NotAMember { .. } | Error::Releasing { .. })) =
                 self.unless_over(operation, asked).await?
             {

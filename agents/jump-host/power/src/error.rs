@@ -1,4 +1,4 @@
-//! What can go wrong, and the one place where it becomes a gRPC status.
+//! Errors of a call, and their gRPC statuses.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -43,7 +43,7 @@ pub enum Error {
     /// The process is ending.
     #[error("this replica is shutting down")]
     Ending,
-    /// What carried the action out has failed after its request may have left.
+    /// The task of the action has failed after its request may have been sent.
     #[error(
         "the agent failed while it executed the action; read the power state of the host before you retry"
     )]
@@ -53,7 +53,7 @@ pub enum Error {
     NotAMember {
         /// Namespace and name of the cluster.
         cluster: String,
-        /// As asked for.
+        /// The value in the request.
         host: String,
     },
     /// The cluster releases the host.
@@ -72,12 +72,12 @@ pub enum Error {
         /// With what.
         why: String,
     },
-    /// Its BMC cannot be used by what its objects say.
+    /// Its BMC cannot be used according to its objects.
     #[error("the BMC of host {host} cannot be used: {why}")]
     BmcUnusable {
         /// Namespace and name.
         host: String,
-        /// What its objects say.
+        /// What its objects state.
         why: String,
     },
     /// The BMC gave no usable answer; nothing was changed.
@@ -117,10 +117,10 @@ pub enum Error {
         "term {asked:?} is over: another replica serves, and does not know the result of an earlier call with this idempotency key; `host status` shows the host"
     )]
     TermOver {
-        /// As asked for.
+        /// The value in the request.
         asked: String,
     },
-    /// The BMC may have carried it out.
+    /// The BMC may have executed it.
     #[error(
         "host {host}: {}; the BMC may have carried out the action, which was sent once: `host status` shows the host",
         chain(.failure)
@@ -154,7 +154,7 @@ pub enum Error {
     /// The last checks before an action took too long to be still true.
     #[error("the checks right before the action took more than {0:?}; nothing was changed")]
     ChecksTooOld(Duration),
-    /// The BMC has not shown the change.
+    /// The BMC has not reported the change.
     #[error(
         "the BMC of host {host} accepted {reset_type} and did not show its effect within {within:?}{}",
         because(.last.as_deref())
@@ -190,7 +190,7 @@ pub enum Error {
     /// The caller's deadline, or the method's.
     #[error("the call was not answered within {0:?}; nothing was changed")]
     TooLate(Duration),
-    /// Who holds the host is not known.
+    /// Which cluster holds the host is not known.
     #[error("the scheduler does not answer which hosts the cluster holds: {}", .0.message())]
     Scheduler(Box<Status>),
     /// The API server fails.

@@ -49,7 +49,7 @@ impl Default for Pace {
     }
 }
 
-/// Reads hosts and carries actions out; shared by all calls.
+/// Reads hosts and executes actions; shared by all calls.
 #[derive(Debug)]
 pub(crate) struct Executor<M> {
     pub(crate) client: DebugClient,
@@ -86,7 +86,7 @@ pub(crate) struct Ending {
 struct Prepared {
     client: Client,
     system: System,
-    /// What to send, and over what; `None`: the host is as asked.
+    /// What to send, and over what; `None`: the host has the requested state.
     send: Option<(&'static str, ActionConnection)>,
     /// When the last checks have begun.
     checked: Instant,
@@ -132,7 +132,7 @@ impl<M: Membership> Executor<M> {
         Ok((host, system, offered))
     }
 
-    /// Carries an action out, and sends it once at most, whatever fails. Calls `sending` with the reset type before the request can reach the
+    /// Executes an action, and sends it once at most, whatever fails. Calls `sending` with the reset type before the request can reach the
     /// BMC.
     pub(crate) async fn carry_out(
         &self,
@@ -299,7 +299,7 @@ impl<M: Membership> Executor<M> {
     }
 
     /// Reads the host again, and checks that this cluster may change its power state and that its BMC is the same as before. Checks the labels,
-    /// too, since whoever uses the host goes by them, not by the scheduler's answer.
+    /// too, since the users of the host rely on them, not on the scheduler's answer.
     async fn reread(&self, tenant: &Tenant, earlier: &Host) -> Result<Host, Error> {
         let host = Host::read(&self.client.0, &self.namespaces, earlier.id()).await?;
         allowed(&host)?;

@@ -64,7 +64,7 @@ impl Host {
         &self.id
     }
 
-    /// Namespace and name, for people.
+    /// Namespace and name, for messages.
     pub(crate) fn name(&self) -> String {
         self.id.to_string()
     }
@@ -119,7 +119,7 @@ impl Host {
         ))
     }
 
-    /// What people should know before its power state becomes `on` or off.
+    /// A warning for users before its power state becomes `on` or off.
     pub(crate) fn notes(&self, on: bool) -> Vec<String> {
         let annotated = |key: &str| self.object.annotations().contains_key(key);
         let unmanaged = annotated(annotations::PAUSED) || annotated(annotations::DETACHED);
@@ -199,7 +199,7 @@ impl Host {
     }
 }
 
-/// Whether baremetal-operator itself turns the host on and off in this state. One that is not known may be such a state.
+/// Whether baremetal-operator itself powers the host on and off in this state. One that is not known may be such a state.
 fn is_busy(state: &ProvisioningState) -> bool {
     match state {
         ProvisioningState::Registering

@@ -19,7 +19,7 @@ pub struct Member {
     pub role: String,
     /// Its number in the role.
     pub ordinal: Option<u32>,
-    /// How far the claim has come.
+    /// The state of the claim.
     pub state: MemberState,
 }
 
@@ -75,7 +75,7 @@ pub(crate) enum Intent {
 /// Prefix of an ordinal name. No name of a host or namespace begins with it.
 const ORDINAL: char = '@';
 
-/// Finds the member that a person names: by `NAMESPACE/NAME`, its name, or `@` and its ordinal name. For a read also by the first label of its
+/// Finds the member that a user names: by `NAMESPACE/NAME`, its name, or `@` and its ordinal name. For a read also by the first label of its
 /// name where that is unique, or by the ordinal name alone. Another host may have such a text as its name, even one that has left the cluster a
 /// second ago, so they are not accepted for changes.
 ///

@@ -1,11 +1,11 @@
-//! When a BMC has shown that an action took effect. Pure.
+//! When the reports of a BMC prove that an action took effect. Pure.
 
 use crate::{
     action::Goal,
     redfish::{Power, Reading},
 };
 
-/// What the BMC has shown since an action.
+/// What the BMC has reported since an action.
 #[derive(Clone, Debug)]
 pub struct Observation {
     goal: Goal,
@@ -14,10 +14,10 @@ pub struct Observation {
     restarted: bool,
 }
 
-/// What another reading tells.
+/// What a further reading shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct News {
-    /// Whether it differs from the reading before in a value that people are shown.
+    /// Whether it differs from the reading before in a value that is printed to users.
     pub changed: bool,
     /// Whether the goal is reached.
     pub reached: bool,
@@ -68,7 +68,7 @@ impl Observation {
     }
 }
 
-/// Stages of a boot in their order, as Redfish names them. `None` and `OEM` are no stages: nothing says when they come.
+/// Stages of a boot in their order, as Redfish names them. `None` and `OEM` are no stages: their place in the order is not defined.
 const STAGES: [&str; 9] = [
     "PrimaryProcessorInitializationStarted",
     "BusInitializationStarted",

@@ -1,8 +1,8 @@
-//! Actions by their idempotency keys: the agent carries each out once, however often it is requested.
+//! Actions by their idempotency keys: the agent executes each once, however often it is requested.
 //!
 //! An action belongs to the process, not to the call that began it: it continues when that call ends, and a repetition with the same key gets the
 //! same steps. The process forgets it [`RETENTION`] after its end. A process that began later does not know it, so callers state the term that they
-//! know, and a repetition that reaches another process is refused instead of carried out again.
+//! know, and a repetition that reaches another process is refused instead of executed again.
 
 use std::{
     collections::HashMap,
@@ -47,7 +47,7 @@ impl Key {
     }
 }
 
-/// How far an action has come.
+/// The progress of an action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -71,7 +71,7 @@ struct Progress {
 struct Known {
     /// The host's uid.
     host: String,
-    /// The host's name as it was asked for.
+    /// The host's name in the request.
     asked: String,
     action: Action,
     progress: watch::Receiver<Progress>,
@@ -120,7 +120,7 @@ pub(crate) struct Follower(watch::Receiver<Progress>);
 
 impl Operations {
     /// The action that a cluster (by uid) has requested under this key and by this name of a host. It is found even if the cluster does not hold
-    /// the host any more, since nothing is carried out again.
+    /// the host anymore, since nothing is executed again.
     pub(crate) fn repeated(&self, cluster: &str, key: &Key, asked: &str, action: Action) -> Option<Follower> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earlier = known.get(&(cluster.to_owned(), key.clone()))?;

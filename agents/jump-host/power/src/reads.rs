@@ -27,7 +27,7 @@ const LISTED_HOSTS_BURST: NonZeroU32 = NonZeroU32::new(2_000).unwrap();
 /// Pause after which a caller should retry while a BMC is being read.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The reads that are under way, and how many there were.
+/// The reads in progress, and how many there were.
 #[derive(Debug)]
 pub(crate) struct Reads {
     bmcs: Semaphores<String>,

@@ -17,7 +17,7 @@ use crate::certificate::Certificate;
 /// A certificate is reported once less than one part in so many of its lifetime remains: cert-manager renews it when a third remains.
 const EXPIRY_DIVISOR: u32 = 10;
 
-/// Why clients cannot call the service; for people.
+/// Why clients cannot call the service; for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// They cannot now.

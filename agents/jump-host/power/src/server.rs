@@ -129,7 +129,7 @@ impl<M: Membership> Server<M> {
         ServedCertificate(Arc::clone(&self.certificate))
     }
 
-    /// Serves until `stop`, then until the actions that have begun have ended; these end soon when their own stop is `stop`.
+    /// Serves until `stop`, then until the actions that have begun have ended; these end early when their own stop is `stop`.
     ///
     /// # Errors
     /// When the server fails.

@@ -267,7 +267,7 @@ impl<M: Membership> Admitted<M> {
         }
     }
 
-    /// Reads a host in a task of its own, which logs out of the BMC also when the caller goes away or does not wait.
+    /// Reads a host in a task of its own, which logs out of the BMC also when the caller disconnects or does not wait.
     async fn read(&self, member: &Member) -> Result<(Host, System, Option<Vec<String>>), Error> {
         let power = Arc::clone(&self.power);
         let (tenant, id) = (self.tenant.clone(), member.host.clone());
@@ -351,7 +351,7 @@ impl<M: Membership> Admitted<M> {
         Ok(begun)
     }
 
-    /// Carries the action out in a task of its own: it continues when the caller disconnects.
+    /// Executes the action in a task of its own: it continues when the caller disconnects.
     fn carry_out(&self, member: Member, action: Action, operation: crate::operations::Operation) {
         let (power, caller, tenant) = (Arc::clone(&self.power), self.caller.clone(), self.tenant.clone());
         let call = self.call;

@@ -18,7 +18,7 @@ use crate::{error::Error, token::Holder};
 /// What the names of jump hosts begin with.
 const PREFIX: &str = "jumphost-";
 
-/// A caller that was let in.
+/// An admitted caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// The cluster that it is the jump host of.

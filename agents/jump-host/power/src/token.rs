@@ -92,7 +92,7 @@ impl Reviews {
     /// Who holds the token in a call's headers.
     ///
     /// # Errors
-    /// [`Error::TokenRefused`] says why, never what the token is; [`Error::Overloaded`], [`Error::ApiServer`].
+    /// [`Error::TokenRefused`] states why, never the token; [`Error::Overloaded`], [`Error::ApiServer`].
     pub async fn holder(&self, headers: &MetadataMap, from: IpAddr) -> Result<Holder, Error> {
         let token = bearer(headers)?;
         let digest: [u8; 32] = Sha256::digest(token).into();

@@ -1,4 +1,4 @@
-//! The account that people log in to, and its directory.
+//! The account that users log in to, and its directory.
 
 use std::{
     fs,
@@ -35,7 +35,7 @@ pub enum Error {
     },
 }
 
-/// Checks that the image has the account: sshd lets nobody else log in.
+/// Checks that the image has the account: sshd admits no other user.
 ///
 /// # Errors
 /// When it has not.
@@ -79,7 +79,7 @@ fn ssh(home: &Path, files: &Path) -> io::Result<()> {
     unless_there(symlink(files.join(SSH_CONFIG), ssh.join("config")))
 }
 
-/// Makes a directory; moves anything else at its path aside, such as a link or somebody else's directory.
+/// Makes a directory; moves anything else at its path aside, such as a link or the directory of another user.
 fn make_own_directory(directory: &Path) -> io::Result<()> {
     match fs::symlink_metadata(directory) {
         Ok(there) if there.is_dir() && there.uid() == getuid().as_raw() => return Ok(()),

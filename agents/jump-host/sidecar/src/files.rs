@@ -52,7 +52,7 @@ impl Files {
         }
     }
 
-    /// Writes the files of a `ConfigMap`; those that it lacks become empty. The configuration of sshd comes last, since it names the others.
+    /// Writes the files of a `ConfigMap`; those that it lacks become empty. The configuration of sshd is written last, since it names the others.
     ///
     /// # Errors
     /// The first that cannot be written. Those before it are.

@@ -60,7 +60,7 @@ pub struct Args {
 /// The newest values of the followed objects.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
-    /// Files of the `ConfigMap`; `None` until it was read. While it is deleted its last files stay, so that nobody is locked out by that.
+    /// Files of the `ConfigMap`; `None` until it was read. While it is deleted its last files stay, so that this locks no user out.
     pub files: Option<BTreeMap<String, String>>,
     /// Values of the Secret; `None` until it is known whether it exists.
     pub node_keys: Option<BTreeMap<String, ByteString>>,

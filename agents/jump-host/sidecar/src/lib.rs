@@ -7,10 +7,10 @@
 //! | [`follow`] | keeps the files that sshd and ssh read as the `ConfigMap` and the Secret have them |
 //! | [`files`] | these files |
 //! | [`sshd`] | runs sshd, and makes it read its configuration again |
-//! | [`options`] | what newer versions of sshd are told besides their configuration |
+//! | [`options`] | options of newer versions of sshd besides their configuration |
 //! | [`reload`] | when sshd is to read it again |
 //! | [`lines`] | lines of bounded length, as sshd writes them |
-//! | [`account`] | the account that people log in to |
+//! | [`account`] | the account that users log in to |
 //! | [`sessions`] | who logged in, by what sshd writes |
 //! | [`connections`] | TCP connections of the pod |
 //! | [`orphans`] | processes whose parent has ended |

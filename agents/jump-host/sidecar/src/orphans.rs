@@ -1,5 +1,5 @@
 //! Processes whose parent has ended become children of a container's first process, and stay as zombies until it has waited for them.
-//! People leave such processes behind when they log out.
+//! Users leave such processes behind when they log out.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ pub fn reap(own: &[u32]) {
     for (pid, state, parent) in processes() {
         let is_own = u32::try_from(pid).is_ok_and(|pid| own.contains(&pid));
         if state == 'Z' && parent == me && !is_own {
-            // Fails only if another call has waited for it meanwhile.
+            // Fails only if another call has waited for it first.
             let _ = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG);
         }
     }

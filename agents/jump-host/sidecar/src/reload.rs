@@ -1,4 +1,4 @@
-//! When sshd has to read its configuration again. A signal asks it to. Before sshd handles signals, the signal would end it; while it restarts
+//! When sshd has to read its configuration again. A signal requests that. Before sshd handles signals, the signal would end it; while it restarts
 //! itself, it misses the signal.
 
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const ANSWER: &str = "Received SIGHUP";
 /// Content of the configuration file; `None` if there is no file.
 pub type Configuration = Option<Vec<u8>>;
 
-/// Which configuration sshd has read, which it has been asked to read, and which it refuses.
+/// Which configuration sshd has read, which it was signalled to read, and which it refuses.
 #[derive(Clone, Debug)]
 pub struct Reload {
     read: Configuration,

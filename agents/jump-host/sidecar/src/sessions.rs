@@ -1,5 +1,5 @@
 //! Sessions, by the lines that sshd writes at level VERBOSE. Patterns match from the beginning of a line, and none matches a name that a stranger
-//! chooses, so nobody can forge a line without a login. A user with a shell runs as sshd's user and can add lines to its output, so the record of
+//! chooses, so a line cannot be forged without a login. A user with a shell runs as sshd's user and can add lines to its output, so the record of
 //! sessions is no evidence against users.
 
 pub mod metrics;
@@ -120,7 +120,7 @@ impl Sessions {
         self.open.len()
     }
 
-    /// Ends every open session, once none can exist any more, whatever sshd has logged.
+    /// Ends every open session, once no session can exist, whatever sshd has logged.
     pub fn cut(&mut self, now: Instant) -> Vec<Event> {
         let open = mem::take(&mut self.open).into_iter();
         open.map(|(peer, session)| session.closed(peer, now)).collect()

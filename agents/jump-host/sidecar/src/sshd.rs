@@ -63,10 +63,10 @@ pub struct Args {
     /// Directory with the files that sshd reads
     #[arg(long, value_name = "PATH")]
     directory: PathBuf,
-    /// Directory of the account that people log in to
+    /// Directory of the account that users log in to
     #[arg(long, value_name = "PATH")]
     home: PathBuf,
-    /// Seconds that sessions may go on after a signal to shut down
+    /// Seconds that sessions may continue after a signal to shut down
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     drain_seconds: u16,
 }
@@ -152,7 +152,7 @@ pub struct Server {
     pub program: PathBuf,
     /// Its configuration.
     pub config: PathBuf,
-    /// Directory of the account that people log in to.
+    /// Directory of the account that users log in to.
     pub home: PathBuf,
     /// What sessions have.
     pub environment: Environment,
@@ -160,7 +160,7 @@ pub struct Server {
     pub metrics: Metrics,
     /// Which configuration sshd has read, or why it refuses the newest one.
     pub report: watch::Sender<Report<Running>>,
-    /// How long sessions may go on after the shutdown began.
+    /// How long sessions may continue after the shutdown began.
     pub drain: Duration,
 }
 

@@ -57,7 +57,7 @@ fn collect(path: &str, object: &Value, rows: &mut Vec<String>) {
     }
 }
 
-/// What a value looks like.
+/// The form of a value.
 fn form(value: &Value) -> String {
     let types = match &value["type"] {
         Value::Array(types) => types

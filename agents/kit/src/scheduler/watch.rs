@@ -23,7 +23,7 @@ pub enum WatchEvent {
     Reset,
 }
 
-/// The events of a site, for ever.
+/// The events of a site, without end.
 pub(super) fn events(scheduler: Scheduler) -> impl Stream<Item = WatchEvent> + Send + use<> {
     let watch = Watch {
         scheduler,

@@ -53,7 +53,7 @@ const fn six(bits: u128, length: u8) -> IpNet {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The name has no address, or nobody listens.
+    /// The name has no address, or no address accepts the connection.
     #[error(transparent)]
     Connect(#[from] io::Error),
     /// The name has no address.

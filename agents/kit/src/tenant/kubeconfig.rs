@@ -24,7 +24,7 @@ const DIGEST_DIGITS: usize = 32;
 pub(super) enum Error {
     #[error("must be UTF-8 of at most {MAX_BYTES} bytes")]
     Text,
-    /// The message of the parser is not shown: it could quote the text.
+    /// The message of the parser is not repeated: it could quote the text.
     #[error("must be a kubeconfig in YAML")]
     Form,
     #[error("must have a current-context that names a cluster and a user of it")]
@@ -133,7 +133,7 @@ impl Kubeconfig {
         })
     }
 
-    /// For people.
+    /// For messages.
     pub(super) fn server(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)

@@ -88,13 +88,13 @@ impl Tenant {
         Ok(Self { server, client })
     }
 
-    /// A server to which somebody else has connected.
+    /// A server to which another caller has connected.
     #[must_use]
     pub fn connected(server: String, client: Client) -> Self {
         Self { server, client }
     }
 
-    /// Where it is, for people.
+    /// Its URL, for messages.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
@@ -103,7 +103,7 @@ impl Tenant {
     /// The body of an answer that is no error. For an error, its code and its message as one short line.
     ///
     /// # Errors
-    /// Why the call failed; [`is_too_long`] tells whether that is the length of the answer.
+    /// Why the call failed; [`is_too_long`] is whether that is the length of the response.
     pub async fn answer(&self, request: Request<Vec<u8>>) -> kube::Result<Vec<u8>> {
         // Libraries may log any number of lines about a server that the tenant chooses, and some of any length. The caller reports errors.
         self.unlogged(request).with_subscriber(Dispatch::none()).await
@@ -150,7 +150,7 @@ impl Tenant {
     }
 }
 
-/// Reads the beginning of a refusal, which contains what is shown of it.
+/// Reads the beginning of a refusal, which contains what messages quote of it.
 async fn read_start(mut body: Body) -> kube::Result<Vec<u8>> {
     let mut read = Vec::new();
     while read.len() < MAX_REFUSAL_BYTES
@@ -260,7 +260,7 @@ fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
     answered.with_code(code.as_u16())
 }
 
-/// Where the API server of a kubeconfig is, for people.
+/// URL of the API server of a kubeconfig, for messages.
 ///
 /// # Errors
 /// Why the kubeconfig cannot be used.
@@ -268,7 +268,7 @@ pub fn server(kubeconfig: &[u8]) -> Result<String, Error> {
     Ok(read(kubeconfig)?.server())
 }
 
-/// Tells the API server of a kubeconfig from those of others, as 32 hexadecimal digits: by its host, port and path, and by the name and the
+/// Identifies the API server of a kubeconfig, as 32 hexadecimal digits: by its host, port and path, and by the name and the
 /// CAs by which it is known. Several may have one host and port, behind a proxy.
 ///
 /// # Errors

@@ -46,7 +46,7 @@ impl User {
 
 /// Why a cluster may not use the kubeconfig in a Secret. Its credentials go only to the server that the kubeconfig names; but the author of the
 /// spec decides what is done there, so it must not be the kubeconfig of another cluster. What the `SIPCluster` states about itself proves
-/// nothing: if it serves a Cluster of another name, only somebody who may write the Secret can allow the use.
+/// nothing: if it serves a Cluster of another name, only a user who may write the Secret can allow the use.
 #[must_use]
 pub fn refusal(secret: &Secret, User { name, served }: &User) -> Option<String> {
     let kind = secret.type_.as_deref().unwrap_or_default();

@@ -42,7 +42,7 @@ impl Connector {
 }
 
 parsed! {
-    /// A directory that is asked by LDAP over TLS.
+    /// A directory that Dex queries by LDAP over TLS.
     pub struct Ldap {
         /// Where it is.
         address: LdapAddress,

@@ -163,7 +163,7 @@ fn worker_balancer(
         changes,
         balance,
         proxy_protocol,
-        // treasuremap's schema required it; the range alone says the ports.
+        // treasuremap's schema required it; the range alone determines the ports.
         node_port: _,
         node_port_range,
     } = spec;

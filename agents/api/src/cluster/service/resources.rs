@@ -1,4 +1,4 @@
-//! What a container asks for and may use.
+//! Resource requests and limits of a container.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const SUFFIXES: [&str; 16] = [
     "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "n", "u", "m", "k", "M", "G", "T", "P", "E", "",
 ];
 
-/// Amounts by the name of the resource. Whether a request is within its limit is the API server's to say.
+/// Amounts by the name of the resource. The API server checks whether a request is within its limit.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Resources {
     requests: BTreeMap<LabelKey, String>,
@@ -27,7 +27,7 @@ impl Resources {
         &self.requests
     }
 
-    /// What it never gets more of.
+    /// The upper bounds.
     #[must_use]
     pub fn limits(&self) -> &BTreeMap<LabelKey, String> {
         &self.limits

@@ -1,4 +1,4 @@
-//! Plans of clusters whose members, hosts and status are drawn at random: what no plan may do, and that carrying plans out comes to
+//! Plans of clusters whose members, hosts and status are drawn at random: what no plan may do, and that executing plans comes to
 //! an end.
 
 use std::collections::BTreeSet;
@@ -150,7 +150,7 @@ impl Drawn {
     }
 }
 
-/// A site in which plans are carried out.
+/// A site in which plans are executed.
 struct Site {
     object: SIPCluster,
     hosts: Vec<Option<Value>>,
@@ -211,7 +211,7 @@ impl Site {
         })
     }
 
-    /// Carries the plan out, as the API server would. Returns whether anything was written.
+    /// Executes the plan, as the API server would. Returns whether anything was written.
     fn carry_out(&mut self, plan: Plan) -> bool {
         let mut wrote = false;
         for action in plan.hosts.iter().flatten() {
@@ -330,7 +330,7 @@ proptest! {
     #[test]
     fn a_plan_carried_out_leaves_nothing_to_do(case in case()) {
         let mut site = Site::new(case);
-        // The status, a release, the labels of a claim that came too late, and the status that tells of them.
+        // The status, a release, the labels of a claim that came too late, and the status that has them.
         for _ in 0..4 {
             let plan = site.plan();
             site.carry_out(plan);

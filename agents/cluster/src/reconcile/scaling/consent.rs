@@ -11,7 +11,7 @@ use kit::placement::{ClusterId, ObjectKey};
 
 use super::object::{HostLabels, Object};
 
-/// For whom consent is asked.
+/// The `SIPCluster` and role that need consent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking<'a> {
     pub(super) cluster: &'a ClusterId,
@@ -23,7 +23,7 @@ pub(super) struct Asking<'a> {
 /// Why there is no consent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// Nothing shows that the object is of this `SIPCluster`. People learn no more of it than of one that does not exist.
+    /// Nothing shows that the object is of this `SIPCluster`. The message is the same as for one that does not exist.
     Foreign,
     /// Its template selects the hosts of another role.
     OtherRole(String),
@@ -59,7 +59,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Why there is no consent, for people. It is the same text for an object that is somebody else's and for one that does not exist, so
+/// Why there is no consent, for messages. It is the same text for an object of another tenant and for one that does not exist, so
 /// that no tenant learns the names of others' objects.
 pub(super) fn describe(asking: Asking<'_>, (kind, key): (ScaledKind, &ObjectKey), denied: &Denied) -> String {
     let Asking {

@@ -1,4 +1,4 @@
-//! Detects objects whose replicas another writer changes again and again: if the agent kept setting them, each turn would delete and create
+//! Detects objects whose replicas another writer changes repeatedly: if the agent kept setting them, each change would delete and create
 //! Machines.
 //!
 //! Kept in memory only: after a restart the agent sets the replicas of a contested object a few times more.
@@ -30,7 +30,7 @@ pub(in crate::reconcile) struct Spec {
     pub(in crate::reconcile) generation: Option<i64>,
 }
 
-/// The objects whose replicas this agent has set lately, by their uid.
+/// The objects whose replicas this agent has set recently, by their uid.
 #[derive(Debug, Default)]
 pub struct Contests {
     objects: Mutex<BTreeMap<String, Contest>>,
@@ -66,7 +66,7 @@ impl Contests {
         objects.insert(uid.to_owned(), contest);
     }
 
-    /// Adds to what was read of an object that another writer changes its replicas again and again, if one does.
+    /// Adds to what was read of an object that another writer repeatedly changes its replicas, if one does.
     pub(in crate::reconcile) fn observe(&self, spec: &Spec, lookup: Lookup, now: Instant) -> Lookup {
         let Lookup::Found(mut object, template) = lookup else {
             return lookup;
@@ -85,7 +85,7 @@ impl Contests {
 
     fn is_contested(&self, spec: &Spec, object: &Object, now: Instant) -> bool {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another `SIPCluster` may name the object, too, and gets here before it is known that the object is not its own.
+        // Another `SIPCluster` may name the object, too, and reaches this before it is known that the object is not its own.
         let contest = objects.get_mut(&object.id.uid);
         let Some(contest) = contest.filter(|contest| contest.spec == *spec) else {
             return false;

@@ -32,7 +32,7 @@ pub(in crate::reconcile) enum Lookup {
         /// Namespace of the hosts.
         namespace: String,
     },
-    /// Why it could not be read, for people.
+    /// Why it could not be read, for messages.
     Unreadable(String),
     /// The object, and the labels that its template, if it has one, requires of hosts.
     Found(Box<Object>, Option<HostLabels>),

@@ -8,7 +8,7 @@
 //! | [`rule`] | which replicas it may have by now: pure |
 //! | [`scale`] | replicas that are set |
 //! | [`steps`] | what a pass does and reports: pure |
-//! | [`contests`] | whose replicas somebody else changes again and again |
+//! | [`contests`] | objects whose replicas another writer changes repeatedly |
 //! | [`write`] | sets the replicas |
 //!
 //! Whoever may edit a `SIPCluster` names objects here, and the cluster agent may write the objects of every tenant: nothing that the

@@ -54,11 +54,11 @@ pub(in crate::reconcile) struct Object {
     pub(super) is_deleting: bool,
     /// Another manager that will set the replicas again, such as an autoscaler.
     pub(super) other_owner: Option<OtherOwner>,
-    /// A manager that owns the replicas at present; for people.
+    /// A manager that owns the replicas at present; for messages.
     pub(super) set_by: Option<String>,
 }
 
-/// Another manager whose replicas this agent does not change; for people.
+/// Another manager whose replicas this agent does not change; for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OtherOwner {
     /// What it does, so that this agent leaves the replicas to it.
@@ -68,7 +68,7 @@ pub(super) struct OtherOwner {
 }
 
 impl OtherOwner {
-    /// A manager that does this, and that stops once the field is not in what it applies any more.
+    /// A manager that does this, and that stops once what it applies no longer has the field.
     pub(super) fn applying(who: &str, cause: String) -> Self {
         Self {
             cause,
@@ -175,7 +175,7 @@ fn template(kind: ScaledKind, namespace: &str, data: &Value) -> Option<String> {
     text("name").filter(|_| is_template).map(str::to_owned)
 }
 
-/// Whether somebody else has set the replicas.
+/// Whether another writer has set the replicas.
 fn sets(entry: &ManagedFieldsEntry) -> bool {
     let fields = entry.fields_v1.as_ref();
     let owns = fields.is_some_and(|fields| fields.0.pointer("/f:spec/f:replicas").is_some());

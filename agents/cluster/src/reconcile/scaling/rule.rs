@@ -2,7 +2,7 @@
 //!
 //! Up: a Machine without a labelled host would wait, so replicas follow the hosts that carry their labels. Down: Cluster API deletes marked
 //! Machines first, so replicas are lowered only once the Machines on surplus hosts are marked; otherwise it would delete others, and the surplus
-//! hosts would never be free. A host that has failed does not lower replicas: a person deletes its Machine, and the owner of the Machine makes
+//! hosts would never be free. A host that has failed does not lower replicas: a user deletes its Machine, and the owner of the Machine makes
 //! another.
 
 use api::ScaledKind;
@@ -20,22 +20,22 @@ pub(super) struct Hosts {
     pub(super) labelled: u32,
     /// Staying members except those whose host is observed without a consumer.
     pub(super) used: u32,
-    /// Surplus hosts whose Machine is not marked for deletion first; why, for people.
+    /// Surplus hosts whose Machine is not marked for deletion first; why, for messages.
     pub(super) unmarked: Vec<String>,
-    /// Surplus hosts whose Machine is marked and not being deleted yet; for people.
+    /// Surplus hosts whose Machine is marked and not being deleted yet; for messages.
     pub(super) marked: Vec<String>,
-    /// Hosts that leave for another reason, and whose Machine is not being deleted; for people.
+    /// Hosts that leave for another reason, and whose Machine is not being deleted; for messages.
     pub(super) others: Vec<String>,
 }
 
 /// How an object's replicas relate to the hosts of its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The object has the replicas that its role asks for.
+    /// The object has the replicas that its role sets.
     Synced,
-    /// The object will have them; what it waits for, for people.
+    /// The object will have them; what it waits for, for messages.
     Waiting(String),
-    /// The role asks for a number that the kind cannot have; for people.
+    /// The role sets a number that the kind cannot have; for messages.
     Even(String),
 }
 
@@ -104,7 +104,7 @@ fn possible(kind: ScaledKind, most: u32) -> Option<u32> {
     }
 }
 
-/// Why replicas are not lowered to the goal; for people.
+/// Why replicas are not lowered to the goal; for messages.
 fn why_not_lower(kind: ScaledKind, goal: u32, hosts: &Hosts) -> Option<String> {
     if let Some(why) = hosts.unmarked.first().or_else(|| hosts.others.first()) {
         return Some(why.clone());

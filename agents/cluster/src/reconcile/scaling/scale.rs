@@ -1,4 +1,4 @@
-//! A planned change of the replicas of an object of Cluster API: `steps` plans it, `write` carries it out.
+//! A planned change of the replicas of an object of Cluster API: `steps` plans it, `write` executes it.
 
 use super::object::ObjectId;
 
@@ -35,7 +35,7 @@ impl Scale {
         (&self.object.uid, self.to)
     }
 
-    /// States why the replicas stay as they are, for people.
+    /// States why the replicas stay as they are, for messages.
     pub(in crate::reconcile) fn not_set(&self, why: &str) -> String {
         format!(
             "{}: spec.replicas stays {}, not {} for the hosts of role {}: {why}",
@@ -44,7 +44,7 @@ impl Scale {
     }
 }
 
-/// For people.
+/// For messages.
 impl std::fmt::Display for Scale {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {

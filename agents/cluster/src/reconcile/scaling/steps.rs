@@ -31,7 +31,7 @@ const PENDING_RESYNC_PERIOD: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::reconcile) struct Steps {
     pub(in crate::reconcile) scales: Vec<Scale>,
-    /// The finding once these changes are carried out; `None` where the spec names no object.
+    /// The finding once these changes are executed; `None` where the spec names no object.
     pub(in crate::reconcile) finding: Option<Finding>,
     /// When the objects are read again.
     pub(in crate::reconcile) pause: Option<Duration>,

@@ -1,6 +1,6 @@
 //! Addresses of BMCs, as baremetal-operator writes them in `spec.bmc.address`.
 //!
-//! `KIND[+http|+https]://HOST[:PORT]/redfish/v1/Systems/ID`. The kind says how baremetal-operator provisions the host; power control
+//! `KIND[+http|+https]://HOST[:PORT]/redfish/v1/Systems/ID`. The kind states how baremetal-operator provisions the host; power control
 //! of every kind that is accepted here is that of the Redfish standard. The path is kept whole: one BMC may serve many systems.
 //! <https://github.com/metal3-io/baremetal-operator/blob/main/docs/api.md>
 
@@ -121,7 +121,7 @@ enum Host {
 }
 
 impl Address {
-    /// Parses an address as it stands in a BareMetalHost.
+    /// Parses an address as a BareMetalHost has it.
     ///
     /// # Errors
     /// [`Refused`] names the part, the value and the rule.
@@ -165,7 +165,7 @@ impl Address {
         self.kind
     }
 
-    /// Whether the BMC speaks TLS.
+    /// Whether the BMC uses TLS.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.tls

@@ -19,7 +19,7 @@ pub struct Incomplete {
     rule: &'static str,
 }
 
-/// Who may log in to a BMC. Shown nowhere.
+/// Credentials of a BMC. They are never printed.
 #[derive(Clone)]
 pub struct Credentials {
     user: SecretString,
@@ -73,7 +73,7 @@ impl Credentials {
         })
     }
 
-    /// The header of basic authentication, marked so that it is not shown.
+    /// The header of basic authentication, marked as sensitive so that it is not printed.
     pub(crate) fn basic(&self) -> Option<HeaderValue> {
         let pair = format!("{}:{}", self.user.expose_secret(), self.password.expose_secret());
         let mut value = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(pair))).ok()?;

@@ -22,7 +22,7 @@ pub enum Unsent {
     /// The BMC has not received it, or has refused it: nothing was done.
     #[error("the BMC has not accepted the action")]
     Refused(#[source] Failure),
-    /// The BMC may have received it, and carried it out.
+    /// The BMC may have received and executed it.
     #[error("the BMC may have carried out the action")]
     Unknown(#[source] Failure),
 }
@@ -120,7 +120,7 @@ impl Client {
         path.strip_suffix('/').unwrap_or(path) == asked || system.is_called(name)
     }
 
-    /// The reset types that the BMC offers for the system; `None` when it does not say.
+    /// The reset types that the BMC offers for the system; `None` when it lists none.
     ///
     /// # Errors
     /// As [`Failure`] lists.
@@ -139,13 +139,13 @@ impl Client {
     /// Sends a reset action, once, over a connection of its own.
     ///
     /// # Errors
-    /// [`Unsent`] says whether the BMC may have carried it out.
+    /// [`Unsent`] states whether the BMC may have executed it.
     pub async fn reset(&self, system: &System, reset_type: &str) -> Result<(), Unsent> {
         let connection = self.connect_for_action().await.map_err(Unsent::Refused)?;
         self.reset_over(connection, system, reset_type).await
     }
 
-    /// Opens a connection for one action. A connection that was open before could break during the request, and then nobody could tell whether
+    /// Opens a connection for one action. A connection that was open before could break during the request, and then it would not be known whether
     /// the BMC has received it.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ impl Client {
     /// Sends a reset action over a connection that was opened for it, at once.
     ///
     /// # Errors
-    /// [`Unsent`] says whether the BMC may have carried it out.
+    /// [`Unsent`] states whether the BMC may have executed it.
     pub async fn reset_over(
         &self,
         connection: ActionConnection,
@@ -189,7 +189,7 @@ impl Client {
             status if status.is_success() => Ok(()),
             // It gave up waiting for a request that it may have acted on.
             StatusCode::REQUEST_TIMEOUT => Err(Unsent::Unknown(answer.refusal(&self.address, &reset.target))),
-            // It says that it cannot or may not do it.
+            // The BMC states that it cannot or may not do it.
             status if status.is_client_error() || status.is_redirection() || is_refusal(status) => {
                 Err(Unsent::Refused(answer.refusal(&self.address, &reset.target)))
             }
@@ -211,7 +211,7 @@ impl Client {
         }
     }
 
-    /// Reads over the connection that is open; when that has ended meanwhile, over a new one.
+    /// Reads over the connection that is open; when that has ended, over a new one.
     async fn get(&mut self, path: &str) -> Result<Answer, Failure> {
         let login = self.login.clone();
         let reused = self.connection.is_some();
@@ -236,7 +236,7 @@ impl Client {
     }
 }
 
-/// Statuses by which a server says that it has not done what was asked.
+/// Statuses by which a server states that it has not executed the request.
 fn is_refusal(status: StatusCode) -> bool {
     matches!(
         status,

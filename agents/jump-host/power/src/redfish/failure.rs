@@ -62,12 +62,12 @@ pub enum Failure {
         /// Bytes that an answer may have.
         most: usize,
     },
-    /// The answer is not what Redfish says.
+    /// The response does not follow Redfish.
     #[error("the BMC {bmc} answered {path} with {found}, which is not Redfish")]
     NotRedfish {
         /// Host and port.
         bmc: String,
-        /// What was asked for.
+        /// The requested path.
         path: String,
         /// What came.
         found: String,
@@ -83,11 +83,11 @@ pub enum Failure {
     Status {
         /// Host and port.
         bmc: String,
-        /// What was asked for.
+        /// The requested path.
         path: String,
         /// Status code of HTTP.
         status: u16,
-        /// What it says for people; empty when it says nothing.
+        /// Its message for users; empty when it has none.
         message: String,
     },
     /// It sends the client elsewhere.

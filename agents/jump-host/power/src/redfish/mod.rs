@@ -1,8 +1,8 @@
 //! A small client of the Redfish standard: one system's power state, its reset action, its consoles.
 //!
-//! It promises what no client library that was looked at does together
+//! It guarantees what no examined client library guarantees together
 //! (`docs/decisions/2026-11-23-a-small-redfish-client-of-our-own.md`): every answer is bounded in time and size; requests go to the host's
-//! own BMC alone, whatever that answers; an action is sent once, over a connection of its own, and the caller learns whether the BMC
+//! own BMC alone, whatever the BMC answers; an action is sent once, over a connection of its own, and the caller learns whether the BMC
 //! may have received it; no error repeats a credential.
 //!
 //! Source: DSP0266 (the protocol) and DSP0268 (the schema) of DMTF.

@@ -17,13 +17,13 @@ pub enum Power {
     On,
     /// It has not.
     Off,
-    /// It gets power.
+    /// It is powered on.
     PoweringOn,
     /// It loses power.
     PoweringOff,
     /// It is paused.
     Paused,
-    /// The BMC does not say, or names another state.
+    /// The BMC reports no state, or another one.
     Unknown,
 }
 
@@ -47,7 +47,7 @@ pub struct Reading {
     pub power: Power,
     /// When it was reset last, as the BMC writes it.
     pub last_reset: Option<String>,
-    /// How far its boot has come, such as `OSRunning`.
+    /// Its boot progress, such as `OSRunning`.
     pub boot: Option<String>,
 }
 
@@ -55,7 +55,7 @@ pub struct Reading {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reset {
     pub(super) target: String,
-    /// Values of `ResetType` that the system lists; `None`: it does not say.
+    /// Values of `ResetType` that the system lists; `None`: it lists none.
     pub(super) offered: Option<Vec<String>>,
     /// Where the values are described otherwise.
     pub(super) info: Option<String>,
@@ -70,7 +70,7 @@ pub struct Console {
     pub protocol: String,
     /// Where it is.
     pub url: String,
-    /// What to type after the login; empty if nothing is said.
+    /// What to type after the login; empty if the BMC states none.
     pub command: String,
 }
 
@@ -165,7 +165,7 @@ struct RawParameter {
     allowable_values: Option<Vec<String>>,
 }
 
-/// The service root, as far as it says where sessions are made.
+/// The service root, as far as it states where sessions are created.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct RawRoot {
@@ -347,7 +347,7 @@ pub(super) fn path(body: &[u8]) -> Option<String> {
     id
 }
 
-/// The message for people in an error of Redfish.
+/// The message in an error of Redfish.
 pub(super) fn error_message(body: &[u8]) -> Option<String> {
     let RawError {
         error: RawErrorBody { message, extended },
