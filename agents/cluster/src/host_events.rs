@@ -22,7 +22,7 @@ pub struct HostEvent {
     pub host: HostId,
     /// The cluster, which the Event names as the related object.
     pub cluster: ClusterId,
-    /// Why.
+    /// The reason of the Event.
     pub reason: EventReason,
     /// For messages.
     pub note: String,

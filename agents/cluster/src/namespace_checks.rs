@@ -30,7 +30,7 @@ pub async fn check_statuses(
     limit: Option<Duration>,
 ) -> anyhow::Result<()> {
     let checking = inventory::no_held_hosts_outside(client, agent.config.host_namespaces());
-    published(in_time(limit, checking).await?, events).await
+    published(with_timeout(limit, checking).await?, events).await
 }
 
 /// Publishes an Event on each `SIPCluster` that holds hosts in a dropped namespace.
@@ -106,14 +106,14 @@ impl Ledger {
 
     async fn check(&self, held: &[HeldHosts], limit: Option<Duration>) -> anyhow::Result<()> {
         let checking = inventory::no_recorded_hosts_outside(&self.client, held, &self.configured);
-        published(in_time(limit, checking).await?, &self.events).await?;
+        published(with_timeout(limit, checking).await?, &self.events).await?;
         self.checked.ready();
         Ok(())
     }
 }
 
 /// A replica that is not answered ends, so that another one acts, which may have the former configuration and need no such check.
-async fn in_time<T>(limit: Option<Duration>, check: impl Future<Output = T>) -> anyhow::Result<T> {
+async fn with_timeout<T>(limit: Option<Duration>, check: impl Future<Output = T>) -> anyhow::Result<T> {
     let Some(limit) = limit else {
         return Ok(check.await);
     };
@@ -178,9 +178,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_elected_replica_does_not_check_for_ever() {
         let limit = Some(CHECK_TIMEOUT);
-        assert!(in_time(limit, std::future::ready(())).await.is_ok());
+        assert!(with_timeout(limit, std::future::ready(())).await.is_ok());
         let never = std::future::pending::<()>();
-        let ended = in_time(limit, never).await.unwrap_err().to_string();
+        let ended = with_timeout(limit, never).await.unwrap_err().to_string();
         assert!(ended.contains("within 300 s"), "{ended}");
     }
 }

@@ -103,8 +103,8 @@ async fn begin(
     let complete = {
         let (triggers, acknowledged) = (triggers.clone(), acknowledged.clone());
         move || {
-            acknowledged.done();
-            triggers.all();
+            acknowledged.set();
+            triggers.trigger_all();
         }
     };
     let answered = Answered::default();
@@ -269,10 +269,10 @@ async fn follow(scheduler: Scheduler, triggers: Triggers, gate: Gate) -> Result<
     while let Some(event) = events.next().await {
         match event {
             WatchEvent::Changed(cluster) => triggers.cluster(cluster),
-            WatchEvent::Reset => triggers.all(),
+            WatchEvent::Reset => triggers.trigger_all(),
             WatchEvent::Synced => {
                 gate.ready();
-                triggers.all();
+                triggers.trigger_all();
             }
             WatchEvent::Disconnected(status) => {
                 gate.not_ready(format!("is interrupted: {}", status.message()));
@@ -289,7 +289,7 @@ async fn control(
 ) -> Result<(), Infallible> {
     let triggers = context.triggers.clone();
     // The controller forgets the names of clusters that do not exist.
-    let named = triggers.named().inspect(move |cluster| {
+    let named = triggers.triggered().inspect(move |cluster| {
         orphans.add(ObjectKey {
             namespace: cluster.namespace.clone().unwrap_or_default(),
             name: cluster.name.clone(),

@@ -55,7 +55,7 @@ impl Triggers {
     }
 
     /// Triggers every cluster: anything may have changed.
-    pub fn all(&self) {
+    pub fn trigger_all(&self) {
         self.all.notify_one();
     }
 
@@ -76,7 +76,7 @@ impl Triggers {
     }
 
     /// The triggered clusters. One that is triggered several times before the stream yields it is yielded once.
-    pub fn named(&self) -> impl Stream<Item = ObjectRef<SIPCluster>> + Send + use<> {
+    pub fn triggered(&self) -> impl Stream<Item = ObjectRef<SIPCluster>> + Send + use<> {
         futures::stream::unfold(self.clone(), |triggers| async move {
             loop {
                 let next = triggers.lock().waiting.pop_first();
@@ -88,7 +88,7 @@ impl Triggers {
         })
     }
 
-    /// Yields an item after one or more calls of [`Triggers::all`].
+    /// Yields an item after one or more calls of [`Triggers::trigger_all`].
     pub fn everything(&self) -> impl Stream<Item = ()> + Send + use<> {
         futures::stream::unfold(Arc::clone(&self.all), |all| async move {
             all.notified().await;
@@ -117,7 +117,7 @@ mod tests {
         triggers.host(&key("host"));
         triggers.host(&key("host"));
         triggers.host(&key("stranger"));
-        let mut named = Box::pin(triggers.named());
+        let mut named = Box::pin(triggers.triggered());
         assert_eq!(
             named.next().now_or_never().flatten(),
             Some(ObjectRef::new("cluster").within("ns"))

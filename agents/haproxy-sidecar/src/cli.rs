@@ -25,7 +25,7 @@ pub enum Error {
     Absent {
         /// The socket.
         socket: PathBuf,
-        /// Why.
+        /// The error of the connection.
         #[source]
         source: io::Error,
     },
@@ -64,12 +64,12 @@ pub type Pid = u32;
 
 /// The process that a command is for.
 #[derive(Clone, Copy, Debug)]
-enum To {
+enum Target {
     Master,
     Worker(Pid),
 }
 
-impl Display for To {
+impl Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Master => Ok(()),
@@ -102,7 +102,7 @@ impl Master {
     /// # Errors
     /// When it does not answer.
     pub async fn query(&self, command: &str) -> Result<String, Error> {
-        self.send(lines(To::Master, [command])).await
+        self.send(lines(Target::Master, [command])).await
     }
 
     /// Sends commands to a worker, one after the other, and returns the answers to all of them.
@@ -114,7 +114,7 @@ impl Master {
         worker: Pid,
         commands: impl IntoIterator<Item: Display>,
     ) -> Result<String, Error> {
-        self.send(lines(To::Worker(worker), commands)).await
+        self.send(lines(Target::Worker(worker), commands)).await
     }
 
     /// One connection for all: the master takes the next line when it has answered the one before, and closes behind the last.
@@ -154,7 +154,7 @@ impl Master {
     }
 }
 
-fn lines(to: To, commands: impl IntoIterator<Item: Display>) -> String {
+fn lines(to: Target, commands: impl IntoIterator<Item: Display>) -> String {
     use fmt::Write as _;
 
     commands.into_iter().fold(String::new(), |mut lines, command| {

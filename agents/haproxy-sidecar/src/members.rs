@@ -43,7 +43,7 @@ pub enum Error {
     /// Two of one name.
     #[error("{field}: {value:?} occurs twice")]
     Twice {
-        /// Where.
+        /// Path of the field.
         field: &'static str,
         /// The name.
         value: String,

@@ -19,7 +19,7 @@ pub const SERVER_CHANGES: Definition = Definition {
     labels: &[CHANGE],
     help: "Commands about servers sent to the running HAProxy, by kind: add, ready (admit connections), trust (count a server as up before its first check, since no other is left), drain (no new connections), cut (close the remaining connections), delete",
 };
-/// Reloads.
+/// Reloads of HAProxy, by outcome.
 pub const RELOADS: Definition = Definition {
     name: "sip_haproxy_sidecar_reloads_total",
     kind: Kind::Counter,

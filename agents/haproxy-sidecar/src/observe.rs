@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use crate::cli::{self, Master, Pid};
 use crate::members::Server;
-use crate::tables::{self, Seen};
+use crate::tables::{self, ServerState};
 use crate::wanted::{ORIGIN_VARIABLE, Origin};
 
 /// Why HAProxy's state is not known.
@@ -106,7 +106,7 @@ pub struct Worker {
     /// What it was started from; `None` if not by us.
     pub origin: Option<Origin>,
     /// Its servers.
-    pub servers: BTreeMap<Server, Seen>,
+    pub servers: BTreeMap<Server, ServerState>,
     /// Connections that it may still give to any of them, where it takes no new ones.
     pub undecided: u64,
 }

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::cli::Pid;
 use crate::members::{Members, Server, Word};
 use crate::observe::{Observation, Worker};
-use crate::tables::{Admin, Seen};
+use crate::tables::{Admin, ServerState};
 use crate::wanted::Wanted;
 
 /// Where sessions end: a name at an address, in any backend. A member has left when its name or address is gone, not when
@@ -256,7 +256,7 @@ fn staying<'a>(current: &Worker, wanted: &'a Wanted) -> Staying<'a> {
 /// answer, and an old worker takes no command about servers. One that lists none may have any.
 fn may_choose_leaver(worker: &Worker, staying: &Staying<'_>) -> bool {
     let mut listed = worker.servers.iter().filter(|(_, seen)| seen.address.is_some());
-    let leaves = |(server, seen): (&Server, &Seen)| {
+    let leaves = |(server, seen): (&Server, &ServerState)| {
         seen.admin == Admin::Ready && !staying.has(&member(server, seen.address))
     };
     worker.undecided > 0 && (listed.clone().next().is_none() || listed.any(leaves))

@@ -25,18 +25,18 @@ pub enum Error {
 /// Whether a server admits connections, by its administrative state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Admin {
-    /// Yes.
+    /// It admits new connections.
     Ready,
-    /// No new ones.
+    /// It keeps its connections, and admits no new ones.
     Drain,
-    /// None.
+    /// It admits no connections.
     Maintenance,
 }
 
-/// A server in a worker.
+/// The state of a server in a worker.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Seen {
-    /// Where it is, if that is an address.
+pub struct ServerState {
+    /// Its address, if it has one.
     pub address: Option<IpAddr>,
     /// Its port.
     pub port: u16,
@@ -50,7 +50,7 @@ pub struct Seen {
     pub sessions: u64,
 }
 
-impl Seen {
+impl ServerState {
     /// A server that is known by its sessions only: HAProxy's own, or one of a worker that no longer lists servers.
     pub(crate) const UNLISTED: Self = Self {
         address: None,
@@ -96,11 +96,11 @@ struct StatisticsRow {
 ///
 /// # Errors
 /// When it is something else.
-pub fn servers(answer: &str) -> Result<BTreeMap<Server, Seen>, Error> {
+pub fn servers(answer: &str) -> Result<BTreeMap<Server, ServerState>, Error> {
     // The first line is the version of the format, the names of the columns follow behind a mark.
     let table = answer.split_once("# ").map_or(answer, |(_, table)| table);
     let seen = |row: StateRow| {
-        let seen = Seen {
+        let seen = ServerState {
             address: row.address.parse().ok(),
             port: row.port,
             admin: admin(row.admin),
@@ -120,7 +120,7 @@ pub fn servers(answer: &str) -> Result<BTreeMap<Server, Seen>, Error> {
 ///
 /// # Errors
 /// When it is something else.
-pub fn count_sessions(answer: &str, servers: &mut BTreeMap<Server, Seen>) -> Result<(), Error> {
+pub fn count_sessions(answer: &str, servers: &mut BTreeMap<Server, ServerState>) -> Result<(), Error> {
     for row in rows::<StatisticsRow>(answer, b',', "svname")? {
         let seen = server(&row.backend, &row.name).and_then(|server| servers.get_mut(&server));
         if let Some(seen) = seen {
@@ -215,13 +215,13 @@ pub fn undecided(answer: &str, all: u64) -> u64 {
 
 /// Counts in what `show sess` answers how many connections each server has at least. A server that the tables lack is at no
 /// address.
-pub fn count_listed_sessions(answer: &str, servers: &mut BTreeMap<Server, Seen>) {
+pub fn count_listed_sessions(answer: &str, servers: &mut BTreeMap<Server, ServerState>) {
     let mut counts: BTreeMap<Server, u64> = BTreeMap::new();
     for (_, server) in sessions(answer) {
         *counts.entry(server).or_default() += 1;
     }
     for (server, count) in counts {
-        let seen = servers.entry(server).or_insert(Seen::UNLISTED);
+        let seen = servers.entry(server).or_insert(ServerState::UNLISTED);
         seen.sessions = seen.sessions.max(count);
     }
 }
@@ -253,7 +253,7 @@ b,unknown,1,1,1,,2,
     fn servers_are_read_with_their_sessions() {
         let mut servers = servers(STATE).unwrap();
         count_sessions(STATISTICS, &mut servers).unwrap();
-        let seen = |address: Option<&str>, port, up, admin, checked, sessions| Seen {
+        let seen = |address: Option<&str>, port, up, admin, checked, sessions| ServerState {
             address: address.map(|address| address.parse().unwrap()),
             port,
             admin,

@@ -32,7 +32,7 @@ fn of_service(service: &Service) -> Vec<SocketAddr> {
     let addresses = spec.iter().flat_map(|spec| spec.cluster_ips.iter().flatten());
     let ports = spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let ports: Vec<i32> = ports.map(|port| port.port).collect();
-    each(addresses, &ports)
+    socket_addresses(addresses, &ports)
 }
 
 fn of_slice(slice: &EndpointSlice) -> Vec<SocketAddr> {
@@ -42,10 +42,10 @@ fn of_slice(slice: &EndpointSlice) -> Vec<SocketAddr> {
         .flatten()
         .flat_map(|endpoint| &endpoint.addresses);
     let ports = slice.ports.iter().flatten().filter_map(|port| port.port);
-    each(addresses, &ports.collect::<Vec<_>>())
+    socket_addresses(addresses, &ports.collect::<Vec<_>>())
 }
 
-fn each<'a>(addresses: impl Iterator<Item = &'a String>, ports: &[i32]) -> Vec<SocketAddr> {
+fn socket_addresses<'a>(addresses: impl Iterator<Item = &'a String>, ports: &[i32]) -> Vec<SocketAddr> {
     let addresses = addresses.filter_map(|address| address.parse::<IpAddr>().ok());
     let ports = ports.iter().filter_map(|port| u16::try_from(*port).ok());
     addresses

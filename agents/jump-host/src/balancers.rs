@@ -38,7 +38,7 @@ pub(crate) fn of_cluster(cluster: &SIPCluster, services: &Store<Service>) -> Vec
     found
         .map(|service| ApiBalancer {
             name: service.name_any(),
-            addresses: given(&service),
+            addresses: assigned_addresses(&service),
         })
         .collect()
 }
@@ -54,7 +54,7 @@ fn is_controlled_by(service: &Service, cluster: &SIPCluster) -> bool {
     owners.any(|owner| owner.controller == Some(true) && cluster.metadata.uid.as_deref() == Some(&owner.uid))
 }
 
-fn given(service: &Service) -> Vec<SocketAddr> {
+fn assigned_addresses(service: &Service) -> Vec<SocketAddr> {
     let status = service
         .status
         .as_ref()

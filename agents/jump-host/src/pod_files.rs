@@ -91,8 +91,8 @@ pub(crate) async fn probe(pods: &TenantStore<Pod>, objects: &Objects<Applied>, i
 /// By what each pod answers.
 fn judge(reports: &[Report], expected: &Expected<'_>) -> Probe {
     let mut behind_files = reports.iter().filter_map(|report| match &report.files {
-        Answer::Running(running) if !is(running, expected.files) => {
-            Some(behind(&report.pod, running.failed.as_deref(), expected))
+        Answer::Running(running) if !runs(running, expected.files) => {
+            Some(outdated(&report.pod, running.failed.as_deref(), expected))
         }
         _ => None,
     });
@@ -107,10 +107,10 @@ fn judge(reports: &[Report], expected: &Expected<'_>) -> Probe {
         .clone()
         .find_map(|(pod, running)| Some((pod, running.failed.as_deref()?)))
     {
-        return refuses(pod, why);
+        return refused(pod, why);
     }
-    if let Some((pod, _)) = sshds.clone().find(|(_, running)| !is(running, &expected.sshd)) {
-        return behind(pod, None, expected);
+    if let Some((pod, _)) = sshds.clone().find(|(_, running)| !runs(running, &expected.sshd)) {
+        return outdated(pod, None, expected);
     }
     let is_silent = |report: &Report| {
         let answers = [&report.files, &report.sshd];
@@ -124,12 +124,12 @@ fn judge(reports: &[Report], expected: &Expected<'_>) -> Probe {
     }
 }
 
-fn is(running: &Running, digest: &str) -> bool {
+fn runs(running: &Running, digest: &str) -> bool {
     running.running.as_deref() == Some(digest) && running.failed.is_none()
 }
 
 /// The fault of a pod whose sshd refuses its configuration. If a broken host key is the cause, the fault has the reason of host keys.
-fn refuses(pod: &str, why: &str) -> Probe {
+fn refused(pod: &str, why: &str) -> Probe {
     let reason = if ["host key", "hostkeys"].iter().any(|text| why.contains(text)) {
         HOST_KEY_INVALID
     } else {
@@ -148,7 +148,7 @@ fn refuses(pod: &str, why: &str) -> Probe {
 
 /// A pod that does not have the newest files. Until it is late, that is a problem only if the files have members or a spec that the status does not
 /// report yet: a jump host that works stays ready while an address of the site changes.
-fn behind(pod: &str, failed: Option<&str>, expected: &Expected<'_>) -> Probe {
+fn outdated(pod: &str, failed: Option<&str>, expected: &Expected<'_>) -> Probe {
     let late = expected.age >= LATE_AFTER;
     let problem = match failed {
         Some(message) => Some(Problem::new(

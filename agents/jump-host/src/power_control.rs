@@ -7,8 +7,8 @@ use futures::{SinkExt as _, stream};
 use kit::{placement::ClusterId, scheduler::Scheduler, service::Watches, start::Agent};
 use kube::runtime::reflector::ObjectRef;
 use power::{
-    Answers, Config, Pace, Power, PowerMetrics, ServeArgs, ServedCertificate, Server, Standing,
-    redfish::{Network, NetworkArgs, Patience},
+    Answers, Config, EffectPolling, Power, PowerMetrics, ServeArgs, ServedCertificate, Server, Standing,
+    redfish::{Network, NetworkArgs, Timeouts},
 };
 
 /// Options of power control.
@@ -44,7 +44,7 @@ impl PowerControl {
     /// When the port, its certificate or the CA certificates of BMCs cannot be used.
     pub(crate) async fn start(agent: &mut Agent, args: &PowerControlArgs) -> anyhow::Result<Option<Self>> {
         let PowerControlArgs { serve, network } = args;
-        let network = Network::new(network, Patience::default())?;
+        let network = Network::new(network, Timeouts::default())?;
         let Some((server, standing)) = Server::bind(serve).await? else {
             tracing::info!("power control is not served: there is no --power-listen");
             return Ok(None);
@@ -84,7 +84,7 @@ impl PowerControl {
         let config = Config {
             host_namespaces: agent.config.host_namespaces().clone(),
             network,
-            pace: Pace::default(),
+            effect_polling: EffectPolling::default(),
             metrics,
             answers: answers.clone(),
             stop: agent.process.shutdown.clone(),

@@ -34,9 +34,9 @@ const CONTROL_PLANE: &str = "ControlPlane";
 /// Pause after which the agent reads the Secrets of a tenant again: it cannot watch them.
 const SECRET_RESYNC_PERIOD: Duration = Duration::from_secs(30);
 
-/// What the site's configuration gives every jump host.
+/// Settings of the site for every jump host.
 #[derive(Clone, Debug)]
-pub(crate) struct OfSite {
+pub(crate) struct SiteSettings {
     /// The image with our programs.
     pub(crate) tools: Image,
     pub(crate) name_servers: Vec<IpAddr>,
@@ -56,7 +56,12 @@ pub(crate) struct Inputs {
 }
 
 /// The objects of a jump host.
-pub(crate) fn render(scope: Scope<'_>, jump_host: &JumpHost, site: &OfSite, inputs: Inputs) -> Rendered {
+pub(crate) fn render(
+    scope: Scope<'_>,
+    jump_host: &JumpHost,
+    site: &SiteSettings,
+    inputs: Inputs,
+) -> Rendered {
     let Inputs {
         host_keys,
         api_servers,

@@ -12,7 +12,7 @@ use kit::{
 use crate::{
     identity::MANAGER,
     power_control::{PowerControl, PowerControlArgs},
-    rendering::OfSite,
+    rendering::SiteSettings,
     service::{JumpHosts, Power},
 };
 
@@ -52,7 +52,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let tools = config.jump_host_tools_image().cloned().context(
         "the site configuration names no jumpHostToolsImage: the image sip-jump-host-sidecar of this version",
     )?;
-    let site = OfSite {
+    let site = SiteSettings {
         tools,
         name_servers: config.name_servers().to_vec(),
     };

@@ -28,7 +28,7 @@ use crate::{
     pod_files,
     power_control::Serving,
     remarks::remark,
-    rendering::{self, Inputs, OfSite},
+    rendering::{self, Inputs, SiteSettings},
     revocation, tenant_secrets,
 };
 
@@ -88,7 +88,7 @@ impl Power {
 pub(crate) struct JumpHosts {
     client: Client,
     stores: Stores,
-    site: OfSite,
+    site: SiteSettings,
     power: Power,
     /// The CA of `PowerService` as it was read last.
     power_ca: Mutex<Option<String>>,
@@ -96,7 +96,7 @@ pub(crate) struct JumpHosts {
 }
 
 impl JumpHosts {
-    pub(crate) fn new(site: OfSite, power: Power, watches: &Watches) -> Self {
+    pub(crate) fn new(site: SiteSettings, power: Power, watches: &Watches) -> Self {
         Self {
             client: watches.client().clone(),
             stores: watches.stores().clone(),

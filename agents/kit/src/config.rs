@@ -181,7 +181,7 @@ pub enum Error {
     Read {
         /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },

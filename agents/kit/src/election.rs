@@ -92,7 +92,7 @@ pub enum Lost {
 
 /// A Lease as it was first observed.
 #[derive(Clone, Debug)]
-struct Seen {
+struct ObservedLease {
     version: Option<String>,
     since: Instant,
 }
@@ -158,7 +158,7 @@ impl Candidate {
     }
 
     /// Acquires the Lease if it is free.
-    async fn stand(&self, seen: &mut Option<Seen>) -> kube::Result<Option<Lease>> {
+    async fn stand(&self, seen: &mut Option<ObservedLease>) -> kube::Result<Option<Lease>> {
         let taken = match self.leases.get_opt(&self.name).await? {
             None => {
                 let metadata = ObjectMeta {
@@ -173,7 +173,7 @@ impl Candidate {
                 let version = lease.resource_version();
                 let known = seen.take().filter(|seen| seen.version == version);
                 let since = known.map_or_else(Instant::now, |seen| seen.since);
-                *seen = Some(Seen { version, since });
+                *seen = Some(ObservedLease { version, since });
                 if !is_free(&lease, &self.replica, self.length, since.elapsed()) {
                     return Ok(None);
                 }
@@ -227,7 +227,7 @@ impl Leadership {
     pub async fn during<T>(mut self, work: impl Future<Output = T>) -> Result<T, Lost> {
         let done = tokio::select! {
             biased;
-            lost = self.keep() => return Err(lost),
+            lost = self.renew_until_lost() => return Err(lost),
             done = work => done,
         };
         self.release().await;
@@ -235,7 +235,7 @@ impl Leadership {
     }
 
     /// Renews the Lease until it is lost. When this returns, no task may act on it.
-    async fn keep(&mut self) -> Lost {
+    async fn renew_until_lost(&mut self) -> Lost {
         let retry = retry(self.candidate.length);
         loop {
             sleep_until(self.until.min(Instant::now() + retry)).await;

@@ -27,7 +27,7 @@ pub fn objects<K>(api: Api<K>, params: ListParams) -> impl Stream<Item = kube::R
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    each(params, move |params| {
+    list_pages(params, move |params| {
         let api = api.clone();
         async move { api.list(&params).await }
     })
@@ -38,13 +38,13 @@ pub fn metadata<K>(api: Api<K>, params: ListParams) -> impl Stream<Item = kube::
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    each(params, move |params| {
+    list_pages(params, move |params| {
         let api = api.clone();
         async move { api.list_metadata(&params).await }
     })
 }
 
-fn each<T: Clone, Listing>(
+fn list_pages<T: Clone, Listing>(
     params: ListParams,
     list: impl Fn(ListParams) -> Listing,
 ) -> impl Stream<Item = kube::Result<T>>

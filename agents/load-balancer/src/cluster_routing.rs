@@ -119,15 +119,15 @@ impl Blocker {
 }
 
 /// Which objects the evidence is about.
-struct Own<'a> {
+struct ClusterObjects<'a> {
     cluster: &'a str,
     /// Names of its instances.
     instances: BTreeSet<&'a str>,
 }
 
-impl Own<'_> {
+impl ClusterObjects<'_> {
     /// Whether an object of an instance is among them.
-    fn has(&self, object: &impl ResourceExt) -> bool {
+    fn contains(&self, object: &impl ResourceExt) -> bool {
         let instance = object.labels().get(labels::INSTANCE);
         belongs_to(object, self.cluster)
             || instance.is_some_and(|instance| self.instances.contains(instance.as_str()))
@@ -142,7 +142,7 @@ async fn blocker(
 ) -> Option<Blocker> {
     let (namespace, name) = (observed.namespace(), observed.object().name_any());
     let of_spec = desired.configurations.keys().copied();
-    let own_objects = Own {
+    let own_objects = ClusterObjects {
         cluster: &name,
         instances: observed
             .names()
@@ -161,20 +161,20 @@ async fn blocker(
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
     match pages::metadata(maps, own.clone()).try_collect::<Vec<_>>().await {
         Ok(listed) => {
-            if let Some(why) = configurations::older(&listed, |map| own_objects.has(map), goal) {
+            if let Some(why) = configurations::older(&listed, |map| own_objects.contains(map), goal) {
                 return Some(Blocker::routes(why));
             }
         }
         Err(error) => return Some(Blocker::unlisted("configurations", &error)),
     }
     // Before the pods too: one that is gone by then starts no pod that the list does not have.
-    match sip_deployments::first(client, &namespace, &name).await {
+    match sip_deployments::find_first(client, &namespace, &name).await {
         Ok(None) => {}
         Ok(Some(why)) => return Some(Blocker::routes(why)),
         Err(error) => return Some(Blocker::unlisted("Deployments", &error)),
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    let of_cluster = pages::objects(pods, own).try_filter(|pod| future::ready(own_objects.has(pod)));
+    let of_cluster = pages::objects(pods, own).try_filter(|pod| future::ready(own_objects.contains(pod)));
     let listed = match of_cluster.map_ok(Arc::new).try_collect::<Vec<_>>().await {
         Ok(listed) => listed,
         Err(error) => return Some(Blocker::unlisted("pods", &error)),
@@ -206,8 +206,8 @@ pub fn open_goal(held: &Placement, reported: Option<Drained>) -> Option<Drained>
 
 /// The first by name of the cluster's pods that may route to hosts that leave, and why; for messages. The watch has them in any order, and the
 /// status names the same one as long as it may.
-async fn routing_pod(pods: &[Arc<Pod>], own: &Own<'_>, desired: &Desired<'_>) -> Option<String> {
-    let mut own: Vec<_> = pods.iter().filter(|pod| own.has(&***pod)).collect();
+async fn routing_pod(pods: &[Arc<Pod>], own: &ClusterObjects<'_>, desired: &Desired<'_>) -> Option<String> {
+    let mut own: Vec<_> = pods.iter().filter(|pod| own.contains(&***pod)).collect();
     own.sort_by_key(|pod| pod.name_any());
     let mut asked = Vec::new();
     for pod in own {
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn every_pod_of_an_instance_is_asked() {
-        let own = Own {
+        let own = ClusterObjects {
             cluster: "shop",
             instances: ["lb-a"].into(),
         };
@@ -304,7 +304,7 @@ mod tests {
             (None, "loadbalancer-worker-shop", true),
         ] {
             assert_eq!(
-                own.has(&pod(cluster, instance)),
+                own.contains(&pod(cluster, instance)),
                 expected,
                 "{cluster:?} {instance}"
             );
@@ -313,7 +313,7 @@ mod tests {
 
     #[tokio::test]
     async fn of_several_pods_the_first_by_name_is_reported() {
-        let own = Own {
+        let own = ClusterObjects {
             cluster: "shop",
             instances: BTreeSet::new(),
         };

@@ -10,9 +10,9 @@ use api::SIPCluster;
 use kube::runtime::reflector::{ObjectRef, Store};
 use render::load_balancer::template::Template;
 
-/// What is known for one load balancer.
+/// The templates of one load balancer that were checked last.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct TemplateRecord {
     pub(crate) accepted: Option<Accepted>,
     /// The check that refused a template last, and its message.
     pub(crate) refused: Option<(String, String)>,
@@ -25,34 +25,34 @@ pub(crate) struct Accepted {
     pub(crate) image: String,
 }
 
-/// What is known for the load balancers of one cluster.
+/// The records of the load balancers of one cluster.
 #[derive(Debug)]
-struct OfCluster {
+struct ClusterRecords {
     /// Another cluster of the same name has another one.
     uid: Option<String>,
-    by_name: BTreeMap<String, Known>,
+    by_name: BTreeMap<String, TemplateRecord>,
 }
 
-/// What is known for the load balancers of every cluster that exists.
+/// The records of the load balancers of every existing cluster.
 #[derive(Debug, Default)]
-pub(crate) struct KnownTemplates(Mutex<HashMap<ObjectRef<SIPCluster>, OfCluster>>);
+pub(crate) struct KnownTemplates(Mutex<HashMap<ObjectRef<SIPCluster>, ClusterRecords>>);
 
 impl KnownTemplates {
-    /// What is known for a load balancer of a cluster.
-    pub(crate) fn get(&self, cluster: &SIPCluster, name: &str) -> Option<Known> {
+    /// The record of a load balancer of a cluster.
+    pub(crate) fn get(&self, cluster: &SIPCluster, name: &str) -> Option<TemplateRecord> {
         let all = self.lock();
         let of_cluster = all.get(&ObjectRef::from_obj(cluster))?;
         let is_same = of_cluster.uid == cluster.metadata.uid;
         of_cluster.by_name.get(name).filter(|_| is_same).cloned()
     }
 
-    /// Replaces what is known for a load balancer. `clusters`: the existing ones; what is known of others is removed.
+    /// Replaces the record of a load balancer. `clusters`: the existing ones; what is known of others is removed.
     pub(crate) fn remember(
         &self,
         clusters: &Store<SIPCluster>,
         cluster: &SIPCluster,
         name: &str,
-        now: Known,
+        now: TemplateRecord,
     ) {
         let mut all = self.lock();
         let (key, uid) = (ObjectRef::from_obj(cluster), &cluster.metadata.uid);
@@ -63,7 +63,7 @@ impl KnownTemplates {
                 existing.is_some_and(|existing| existing.metadata.uid == of_cluster.uid)
             });
         }
-        let of_cluster = all.entry(key).or_insert_with(|| OfCluster {
+        let of_cluster = all.entry(key).or_insert_with(|| ClusterRecords {
             uid: uid.clone(),
             by_name: BTreeMap::new(),
         });
@@ -103,7 +103,7 @@ impl KnownTemplates {
             .collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<SIPCluster>, OfCluster>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<SIPCluster>, ClusterRecords>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -120,8 +120,8 @@ mod tests {
         serde_json::from_value(cluster).unwrap()
     }
 
-    fn accepted(text: &str) -> Known {
-        Known {
+    fn accepted(text: &str) -> TemplateRecord {
+        TemplateRecord {
             accepted: Some(Accepted {
                 template: Template::parse(text).unwrap(),
                 image: "haproxy:2.8".to_owned(),
@@ -147,13 +147,13 @@ mod tests {
             writer.apply_watcher_event(&Event::Apply(cluster.clone()));
         }
         let known = KnownTemplates::default();
-        known.remember(&clusters, &bank, "lb-stays", Known::default());
-        known.remember(&clusters, &shop, "lb-stays", Known::default());
+        known.remember(&clusters, &bank, "lb-stays", TemplateRecord::default());
+        known.remember(&clusters, &shop, "lb-stays", TemplateRecord::default());
         // Each edit has another name, whose entry is refused.
         for edit in 0..100 {
             let name = format!("lb-{edit}");
             known.retain(&shop, &["lb-stays", &name]);
-            known.remember(&clusters, &shop, &name, Known::default());
+            known.remember(&clusters, &shop, &name, TemplateRecord::default());
             assert!(known.get(&shop, &name).is_some());
         }
         assert_eq!(count(&known), 3);
@@ -172,7 +172,7 @@ mod tests {
         for number in 0..100 {
             let shop = cluster(&format!("shop-{number}"), "1");
             writer.apply_watcher_event(&Event::Apply(shop.clone()));
-            known.remember(&clusters, &shop, "lb", Known::default());
+            known.remember(&clusters, &shop, "lb", TemplateRecord::default());
             assert_eq!(count(&known), 1);
             writer.apply_watcher_event(&Event::Delete(shop));
         }

@@ -19,7 +19,7 @@ use crate::{
     known_templates::Accepted,
     preference::Preference,
     templates::Chosen,
-    texts::{self, Standing},
+    texts::{self, CurrentText},
 };
 
 /// Pause after which the agent reads the state of a template check again.
@@ -31,7 +31,7 @@ pub(crate) struct Inputs {
     /// The template to use; `None` where the operators have written none.
     pub(crate) chosen: Option<Chosen>,
     /// The configuration on the API server; `None` where a sidecar reports which one runs.
-    pub(crate) standing: Option<Standing>,
+    pub(crate) standing: Option<CurrentText>,
 }
 
 /// The objects of a load balancer.
@@ -108,7 +108,7 @@ fn by_template(
 fn prepared(
     rendered: load_balancer::Objects,
     held: Option<&Placement>,
-    standing: Option<&Standing>,
+    standing: Option<&CurrentText>,
 ) -> Objects<Prepared> {
     let position = held.map(configurations::position);
     // A sidecar reports by the digest which configuration it has read.
@@ -220,7 +220,7 @@ mod tests {
     fn pods_are_made_for_the_text_and_its_mark() {
         let cluster = cluster();
         let plan = Balancer::all(&cluster).remove(0);
-        let hash = |standing: Option<Standing>| {
+        let hash = |standing: Option<CurrentText>| {
             let plan = plan.plan(&cluster, None);
             let objects = prepared(plan.objects(&[]), None, standing.as_ref());
             let template = objects.deployment().spec.template.metadata.clone().unwrap();
@@ -230,7 +230,7 @@ mod tests {
         };
         let digest = hash(None);
         let present = |of: &str, mark: Option<&str>| {
-            Some(Standing::Present {
+            Some(CurrentText::Present {
                 digest: of.to_owned(),
                 mark: mark.map(str::to_owned),
                 version: "9".to_owned(),

@@ -24,7 +24,7 @@ use crate::{
     release_wait_times::Waits,
     rendering::{self, Inputs},
     templates::Templates,
-    texts::Standing,
+    texts::CurrentText,
 };
 
 /// The load balancers of a site's clusters.
@@ -105,7 +105,7 @@ impl Service for LoadBalancers {
         let standing = if self.sidecar.is_some() {
             None
         } else {
-            Some(Standing::find(&self.client, scope.observed, entry.name()).await?)
+            Some(CurrentText::find(&self.client, scope.observed, entry.name()).await?)
         };
         let chosen = self.templates.choose(scope, entry, self.sidecar.as_ref()).await?;
         Ok(Inputs { chosen, standing })

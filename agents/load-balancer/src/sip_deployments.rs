@@ -17,7 +17,11 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 ///
 /// # Errors
 /// The API server's answer; whether there are such objects is then not known.
-pub(crate) async fn first(client: &Client, namespace: &str, cluster: &str) -> kube::Result<Option<String>> {
+pub(crate) async fn find_first(
+    client: &Client,
+    namespace: &str,
+    cluster: &str,
+) -> kube::Result<Option<String>> {
     let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
     for prefix in SIP_PREFIXES {
         let name = format!("{prefix}{cluster}");

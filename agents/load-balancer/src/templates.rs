@@ -19,7 +19,7 @@ use render::load_balancer::{Check, Sidecar, template::Template};
 
 use crate::{
     balancers::Balancer,
-    known_templates::{Accepted, Known, KnownTemplates},
+    known_templates::{Accepted, KnownTemplates, TemplateRecord},
     preference::Preference,
     template_check::{self, Outcome},
     template_store::TemplateStore,
@@ -80,7 +80,7 @@ impl Templates {
         self.known.retain(cluster, names);
     }
 
-    fn remember(&self, (cluster, name): (&SIPCluster, &str), now: Known) {
+    fn remember(&self, (cluster, name): (&SIPCluster, &str), now: TemplateRecord) {
         self.known.remember(&self.stores.clusters, cluster, name, now);
     }
 
@@ -107,7 +107,7 @@ impl Templates {
     }
 
     /// What is known for a load balancer. After a restart, its Deployment states the template that it was rendered from.
-    async fn known(&self, (cluster, name): (&SIPCluster, &str)) -> Result<Known, Error> {
+    async fn lookup(&self, (cluster, name): (&SIPCluster, &str)) -> Result<TemplateRecord, Error> {
         if let Some(known) = self.known.get(cluster, name) {
             return Ok(known);
         }
@@ -125,7 +125,7 @@ impl Templates {
             }
             None => None,
         };
-        let known = Known {
+        let known = TemplateRecord {
             accepted,
             refused: None,
         };
@@ -143,7 +143,7 @@ impl Templates {
     }
 
     /// Stores an accepted template; returns why it cannot be stored, and so not be used.
-    async fn keep(&self, template: &Template) -> Result<Option<Problem>, Error> {
+    async fn store_accepted(&self, template: &Template) -> Result<Option<Problem>, Error> {
         let keys = match self.store.put(template).await {
             Ok(keys) => keys,
             Err(error) if apply::code(&error).is_some_and(|code| (400..500).contains(&code)) => {
@@ -177,7 +177,7 @@ impl Templates {
             self.known.forget(balanced.0, balanced.1);
             return Ok(None);
         };
-        let known = self.known(balanced).await?;
+        let known = self.lookup(balanced).await?;
         let instead = |problem| Chosen {
             by: known.accepted.clone(),
             problem: Some(problem),
@@ -220,11 +220,11 @@ impl Templates {
     async fn checked(
         &self,
         balanced: (&SIPCluster, &str),
-        known: Known,
+        known: TemplateRecord,
         check: &Check,
         wanted: Accepted,
     ) -> Result<(Option<Accepted>, Option<Problem>), Error> {
-        let Known { accepted, refused } = known;
+        let TemplateRecord { accepted, refused } = known;
         // A template that another image has accepted and this one refuses is no longer a fallback.
         let other = accepted
             .clone()
@@ -236,7 +236,7 @@ impl Templates {
             Outcome::Open(problem) => Ok((accepted, Some(problem))),
             Outcome::Refused(alerts) => {
                 let message = format!("haproxy of {} refuses it: {alerts}", wanted.image);
-                let known = Known {
+                let known = TemplateRecord {
                     accepted: other.clone(),
                     refused: Some((check.id.clone(), message.clone())),
                 };
@@ -245,10 +245,10 @@ impl Templates {
                 Ok((other, Some(Problem::new(BAD_TEMPLATE, message))))
             }
             Outcome::Accepted => {
-                if let Some(problem) = self.keep(&wanted.template).await? {
+                if let Some(problem) = self.store_accepted(&wanted.template).await? {
                     return Ok((accepted, Some(problem)));
                 }
-                let known = Known {
+                let known = TemplateRecord {
                     accepted: Some(wanted.clone()),
                     refused: None,
                 };

@@ -8,9 +8,9 @@ use kit::service::{Error, Observed};
 use kube::{Api, Client, ResourceExt as _};
 use render::load_balancer::{CONFIG_FILE, config_digest};
 
-/// What is on the API server before a configuration is written.
+/// The configuration on the API server before another one is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum CurrentText {
     /// There is no configuration. What was there before is not known, so the new text gets this mark.
     Absent { mark: String },
     /// The digest of a text, its mark, and the version of the object.
@@ -21,7 +21,7 @@ pub(crate) enum Standing {
     },
 }
 
-impl Standing {
+impl CurrentText {
     /// The configuration that this agent has written, unless the watch has delivered another since; otherwise the one on the API server now. The
     /// write that follows is made on the condition that it has not changed.
     pub(crate) async fn find(client: &Client, observed: &Observed<'_>, name: &str) -> Result<Self, Error> {
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    fn standing(text: &str, mark: &Value, version: &str) -> Standing {
+    fn standing(text: &str, mark: &Value, version: &str) -> CurrentText {
         let map = json!({
             "metadata": {"resourceVersion": version, "annotations": {(annotations::CONFIG_MARK): mark}},
             "data": {(CONFIG_FILE): text},
@@ -108,13 +108,13 @@ mod tests {
         if mark.is_null() {
             map["metadata"]["annotations"] = Value::Null;
         }
-        Standing::present(&serde_json::from_value(map).unwrap())
+        CurrentText::present(&serde_json::from_value(map).unwrap())
     }
 
     #[test]
     fn a_text_that_comes_back_is_another_one() {
         let [first, second] = ["first\n", "second\n"].map(config_digest);
-        let absent = Standing::Absent {
+        let absent = CurrentText::Absent {
             mark: "now".to_owned(),
         };
         assert_eq!(absent.mark(&first).as_deref(), Some("now"));
@@ -137,7 +137,7 @@ mod tests {
         for mark in [Value::Null, json!("5")] {
             let read = standing("first\n", &mark, "7");
             let configuration = marked(&config_digest("first\n"), mark.as_str());
-            assert_eq!(Standing::written(&configuration, "7"), read);
+            assert_eq!(CurrentText::written(&configuration, "7"), read);
         }
     }
 

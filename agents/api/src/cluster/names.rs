@@ -15,7 +15,7 @@ use super::service::ObjectName;
 pub type MadePorts = BTreeMap<String, BTreeSet<u16>>;
 
 /// An entry of one kind, in the order of the spec.
-pub(super) struct Wanted {
+pub(super) struct DesiredEntry {
     /// The name in the spec; without one, the name by the entry's index.
     pub(super) name: ObjectName,
     /// Whether the spec sets the name.
@@ -35,7 +35,7 @@ pub(super) enum Takeover {
 
 /// Assigns each entry the name of its objects. `indexed`: names by index, at least as many as there are entries and existing instances together.
 pub(super) fn assign(
-    wanted: &[Wanted],
+    wanted: &[DesiredEntry],
     indexed: &[ObjectName],
     made: &MadePorts,
     takeover: Takeover,
@@ -102,7 +102,7 @@ fn is_indexed(name: &str, base: &str) -> bool {
 }
 
 /// Pairs of an entry without a name and an existing instance with common ports, the pair with most common ports first.
-fn by_ports(wanted: &[Wanted], made: &MadePorts) -> Vec<(usize, ObjectName)> {
+fn by_ports(wanted: &[DesiredEntry], made: &MadePorts) -> Vec<(usize, ObjectName)> {
     let mut pairs = Vec::new();
     for (index, entry) in wanted.iter().enumerate().filter(|(_, entry)| !entry.is_named) {
         for (name, ports) in made {
@@ -181,10 +181,10 @@ mod tests {
                 vec!["lb", "lb-1"],
             ),
         ] {
-            let wanted: Vec<Wanted> = entries
+            let wanted: Vec<DesiredEntry> = entries
                 .into_iter()
                 .enumerate()
-                .map(|(index, ports)| Wanted {
+                .map(|(index, ports)| DesiredEntry {
                     name: name(index),
                     is_named: false,
                     ports: ports.into_iter().collect(),
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    fn assigned(wanted: &[Wanted], made: &MadePorts, takeover: Takeover) -> Vec<String> {
+    fn assigned(wanted: &[DesiredEntry], made: &MadePorts, takeover: Takeover) -> Vec<String> {
         let indexed: Vec<_> = (0..wanted.len() + made.len()).map(name).collect();
         let names = assign(wanted, &indexed, made, takeover);
         names.iter().map(ToString::to_string).collect()
@@ -244,10 +244,10 @@ mod tests {
                 vec!["lb-1", "lb"],
             ),
         ] {
-            let wanted: Vec<Wanted> = entries
+            let wanted: Vec<DesiredEntry> = entries
                 .into_iter()
                 .enumerate()
-                .map(|(index, ports)| Wanted {
+                .map(|(index, ports)| DesiredEntry {
                     name: name(index),
                     is_named: false,
                     ports: ports.into_iter().collect(),

@@ -15,7 +15,7 @@ use std::str::FromStr;
 use vocabulary::{LabelKey, LabelValue, NetworkId};
 
 use super::auth::Provider;
-use super::names::{self, MadePorts, Takeover, Wanted};
+use super::names::{self, DesiredEntry, MadePorts, Takeover};
 use super::ports::PortRange;
 
 pub use exposure::{Exposure, Override};
@@ -86,7 +86,7 @@ pub(super) fn keep_names<'a>(
     let made: MadePorts = made.map(|(name, ports)| (name.clone(), ports.clone())).collect();
     let (mut services, mut wanted) = (Vec::new(), Vec::new());
     for (service, ports) in entries {
-        wanted.push(Wanted {
+        wanted.push(DesiredEntry {
             name: service.object_name.clone(),
             is_named: service.is_named,
             ports,

@@ -113,7 +113,7 @@ fn parts(object: &SIPCluster, parsed: &Parsed) -> Vec<Part> {
         let path = format!("spec.services.loadBalancerControlPlane[{index}]");
         parts.push(part(
             &path,
-            stored(entry).saturating_add(in_status(parsed.service(), 1)),
+            stored(entry).saturating_add(status_bytes(parsed.service(), 1)),
         ));
     }
     let entries = load_balancer_worker.iter().flatten();
@@ -123,7 +123,7 @@ fn parts(object: &SIPCluster, parsed: &Parsed) -> Vec<Part> {
         let ports = parsed.ports().ports().count();
         parts.push(part(
             &format!("{path}.nodePortRange"),
-            in_status(parsed.service(), ports),
+            status_bytes(parsed.service(), ports),
         ));
     }
     let entries = jump_host.iter().flatten();
@@ -132,20 +132,20 @@ fn parts(object: &SIPCluster, parsed: &Parsed) -> Vec<Part> {
         let keys = stored(&entry.ssh_authorized_keys);
         parts.push(part(&format!("{path}.sshAuthorizedKeys"), keys));
         let rest = stored(entry).saturating_sub(keys);
-        let status = in_status(parsed.service(), 1).saturating_add(HOST_KEYS_BYTES);
+        let status = status_bytes(parsed.service(), 1).saturating_add(HOST_KEYS_BYTES);
         parts.push(part(&path, rest.saturating_add(status)));
     }
     let entries = auth.iter().flatten();
     for (index, (entry, parsed)) in entries.zip(&parsed.auth).enumerate() {
         let path = format!("spec.services.auth[{index}]");
-        let status = in_status(parsed.service(), 1).saturating_add(MAX_PROVIDER_BYTES);
+        let status = status_bytes(parsed.service(), 1).saturating_add(MAX_PROVIDER_BYTES);
         parts.push(part(&path, stored(entry).saturating_add(status)));
     }
     parts
 }
 
 /// What an entry with so many endpoints causes in the status.
-fn in_status(service: &Service, endpoints: usize) -> usize {
+fn status_bytes(service: &Service, endpoints: usize) -> usize {
     let name = service
         .object_name()
         .as_str()

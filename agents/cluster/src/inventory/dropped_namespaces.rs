@@ -42,7 +42,7 @@ impl DroppedNamespace {
 
 /// A host that a status or the ledger gives to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Held {
+struct HeldHost {
     host: HostId,
     by: ClusterId,
 }
@@ -57,7 +57,7 @@ pub async fn no_held_hosts_outside(
     configured: &BTreeSet<String>,
 ) -> Result<(), DroppedNamespace> {
     let clusters = clusters(client).await;
-    all_lost_in(client, outside(named(&clusters), configured)).await
+    all_lost_in(client, outside(hosts_in_statuses(&clusters), configured)).await
 }
 
 /// Checks the same by what the scheduler's ledger gives to clusters: it has a claim before a status names the host, and keeps it if a user removes
@@ -80,7 +80,7 @@ pub async fn no_recorded_hosts_outside(
 /// Checks that all these hosts are lost, by their namespaces.
 async fn all_lost_in(
     client: &Client,
-    outside: BTreeMap<String, BTreeSet<Held>>,
+    outside: BTreeMap<String, BTreeSet<HeldHost>>,
 ) -> Result<(), DroppedNamespace> {
     for (namespace, held) in outside {
         let found = hosts(client, &namespace).await;
@@ -132,10 +132,10 @@ async fn pause(what: &str, error: &kube::Error, pauses: &mut ExponentialBackoff)
 
 /// Those hosts that are in no configured namespace, by their namespaces.
 fn outside(
-    held: impl Iterator<Item = Held>,
+    held: impl Iterator<Item = HeldHost>,
     configured: &BTreeSet<String>,
-) -> BTreeMap<String, BTreeSet<Held>> {
-    let mut outside: BTreeMap<String, BTreeSet<Held>> = BTreeMap::new();
+) -> BTreeMap<String, BTreeSet<HeldHost>> {
+    let mut outside: BTreeMap<String, BTreeSet<HeldHost>> = BTreeMap::new();
     for held in held {
         let namespace = held.host.key().namespace.clone();
         if !configured.contains(&namespace) {
@@ -146,18 +146,18 @@ fn outside(
 }
 
 /// The hosts that statuses give to clusters.
-fn named(clusters: &[SIPCluster]) -> impl Iterator<Item = Held> {
+fn hosts_in_statuses(clusters: &[SIPCluster]) -> impl Iterator<Item = HeldHost> {
     clusters.iter().flat_map(|cluster| {
         let by = ClusterId::for_object(cluster);
         let hosts = named_hosts(cluster).into_iter();
-        hosts.map(move |host| Held { host, by: by.clone() })
+        hosts.map(move |host| HeldHost { host, by: by.clone() })
     })
 }
 
 /// The hosts that the ledger gives to clusters.
-fn recorded(ledger: &[HeldHosts]) -> impl Iterator<Item = Held> {
+fn recorded(ledger: &[HeldHosts]) -> impl Iterator<Item = HeldHost> {
     ledger.iter().flat_map(|held| {
-        held.hosts().iter().map(move |host| Held {
+        held.hosts().iter().map(move |host| HeldHost {
             host: host_itself(host),
             by: held.cluster().clone(),
         })
@@ -200,7 +200,7 @@ fn named_hosts(cluster: &SIPCluster) -> Vec<HostId> {
 /// Checks that all these hosts of a namespace that is not configured are lost. `found`: see [`hosts`].
 fn all_lost(
     namespace: &str,
-    held: &BTreeSet<Held>,
+    held: &BTreeSet<HeldHost>,
     found: &kube::Result<BTreeMap<String, String>>,
 ) -> Result<(), DroppedNamespace> {
     let presence = |host: &HostId| match found {
@@ -210,7 +210,7 @@ fn all_lost(
         Ok(uids) => Presence::new(host, uids.get(&host.key().name).map(String::as_str)),
         Err(error) => Presence::unknown(namespace, error),
     };
-    let kept: Vec<(&Held, Presence)> = held
+    let kept: Vec<(&HeldHost, Presence)> = held
         .iter()
         .map(|held| (held, presence(&held.host)))
         .filter(|(_, presence)| presence.loss(namespace, false) != Loss::Confirmed)
@@ -231,7 +231,7 @@ fn all_lost(
     let holders: BTreeSet<&ClusterId> = kept.iter().map(|(held, _)| &held.by).collect();
     Err(DroppedNamespace {
         namespace: namespace.to_owned(),
-        held: in_words(&kept),
+        held: describe(&kept),
         remedy,
         holders: holders.into_iter().map(reference).collect(),
     })
@@ -249,11 +249,11 @@ fn reference(cluster: &ClusterId) -> ObjectReference {
     }
 }
 
-fn in_words(kept: &[(&Held, Presence)]) -> String {
+fn describe(kept: &[(&HeldHost, Presence)]) -> String {
     let named = kept
         .iter()
         .take(MAX_NAMED_HOSTS)
-        .map(|(Held { host, by }, presence)| {
+        .map(|(HeldHost { host, by }, presence)| {
             let since = match presence {
                 Presence::Recreated => " (recreated since)",
                 Presence::Gone | Presence::Present | Presence::Unknown(_) => "",
@@ -292,7 +292,10 @@ mod tests {
         });
         let placement = json!({ "epoch": 1, "revision": 5, "generation": 3, "members": [member] });
         let clusters = [cluster(&json!({ "placement": placement }))];
-        let outside = outside(named(&clusters), &BTreeSet::from(["metal".to_owned()]));
+        let outside = outside(
+            hosts_in_statuses(&clusters),
+            &BTreeSet::from(["metal".to_owned()]),
+        );
         let checked = all_lost("metal-too", &outside["metal-too"], found);
         checked.map_err(|dropped| {
             assert_eq!(dropped.holders().len(), 1);
@@ -307,7 +310,7 @@ mod tests {
         let mut found = |members: serde_json::Value| {
             holder.spec.left_out.placement = Some(json!({ "members": members }));
             let holders = [holder.clone()];
-            let outside = outside(named(&holders), &BTreeSet::from(["metal".to_owned()]));
+            let outside = outside(hosts_in_statuses(&holders), &BTreeSet::from(["metal".to_owned()]));
             let held: Vec<_> = outside["metal-too"]
                 .iter()
                 .map(|held| held.host.clone())

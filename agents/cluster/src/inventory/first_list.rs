@@ -10,7 +10,7 @@ pub struct FirstList(Arc<SetOnce<()>>);
 
 impl FirstList {
     /// Sets the flag; no effect if it is set already.
-    pub fn done(&self) {
+    pub fn set(&self) {
         // Fails only when it is set already.
         let _ = self.0.set(());
     }

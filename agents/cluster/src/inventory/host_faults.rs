@@ -83,7 +83,7 @@ impl HostFaults {
     }
 
     /// Records a fault that the scheduler has found in the report on a host.
-    pub(super) fn found(&self, fault: wire::HostFault) {
+    pub(super) fn record_found(&self, fault: wire::HostFault) {
         let wire::HostFault { host, message } = fault;
         let Some(wire::HostRef { namespace, name, uid }) = host else {
             return;
@@ -174,7 +174,7 @@ mod tests {
 
     fn found(faults: &HostFaults, message: &str) {
         let ObjectKey { namespace, name } = h1().key().clone();
-        faults.found(wire::HostFault {
+        faults.record_found(wire::HostFault {
             host: Some(wire::HostRef {
                 namespace,
                 name,

@@ -93,7 +93,7 @@ impl PackedHost {
         let refused = refused.map(|message| format!("the API server refuses every write of it: {message}"));
         report.problems.extend(refused);
         let unplaced = self.unplaced_use.as_ref().and_then(|unplaced| {
-            let served_for = served.first(&unplaced.cluster)?;
+            let served_for = served.first_serving(&unplaced.cluster)?;
             Some(unplaced.fault(served_for))
         });
         report.problems.extend(unplaced);

@@ -16,12 +16,12 @@ pub(super) struct Served {
 
 impl Served {
     /// The first `SIPCluster`, by namespace and name, that serves the Cluster of this name.
-    pub(super) fn first(&self, cluster: &str) -> Option<&ObjectKey> {
+    pub(super) fn first_serving(&self, cluster: &str) -> Option<&ObjectKey> {
         self.sip_clusters.get(cluster)?.first()
     }
 
     /// Records which Cluster a `SIPCluster` serves; `None` when the `SIPCluster` is gone. Returns the hosts in use by a Cluster whose
-    /// [`Self::first`] has changed.
+    /// [`Self::first_serving`] has changed.
     pub(super) fn put(&mut self, sip_cluster: &ObjectKey, cluster: Option<&str>) -> BTreeSet<ObjectKey> {
         let before = match cluster {
             Some(cluster) => self
@@ -34,7 +34,7 @@ impl Served {
         }
         let mut changed = BTreeSet::new();
         if let Some(before) = before {
-            if self.first(&before) == Some(sip_cluster) {
+            if self.first_serving(&before) == Some(sip_cluster) {
                 changed.extend(self.users.get(&before).into_iter().flatten().cloned());
             }
             remove(&mut self.sip_clusters, &before, sip_cluster);
@@ -99,7 +99,7 @@ mod tests {
             "not the first"
         );
         assert_eq!(served.put(&key("a"), Some("shop")), host);
-        assert_eq!(served.first("shop"), Some(&key("a")));
+        assert_eq!(served.first_serving("shop"), Some(&key("a")));
         assert_eq!(served.put(&key("a"), Some("stall")), host);
         served.put_user(&key("h1"), Some("shop"), Some("stall"));
         assert_eq!(

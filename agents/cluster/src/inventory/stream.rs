@@ -109,7 +109,7 @@ impl Session<'_> {
                 match answers.next().await {
                     Some(Ok(answer)) => {
                         for fault in answer.faults {
-                            faults.found(fault);
+                            faults.record_found(fault);
                         }
                         let end = *snapshot_end.borrow();
                         if let Some(end) = end.filter(|end| answer.acknowledged >= *end) {

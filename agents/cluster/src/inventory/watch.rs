@@ -205,7 +205,7 @@ where
             }
             Ok(Event::InitDone) => {
                 sink.retain(&std::mem::take(&mut present));
-                listed.done();
+                listed.set();
             }
             Ok(Event::Apply(object)) => sink.put(object),
             Ok(Event::Delete(object)) => sink.delete(object),

@@ -88,7 +88,7 @@ impl Releases {
         let mut verdicts = Vec::new();
         for Released { release, evidence } in released {
             let state = before.get(&release).copied();
-            let (verdict, state) = self.one(evidence, state, now);
+            let (verdict, state) = self.judge_one(evidence, state, now);
             if let Some(state) = state {
                 after.insert(release.clone(), state);
             }
@@ -100,7 +100,7 @@ impl Releases {
         verdicts
     }
 
-    fn one(&self, evidence: Evidence, state: Option<State>, now: Instant) -> (Verdict, Option<State>) {
+    fn judge_one(&self, evidence: Evidence, state: Option<State>, now: Instant) -> (Verdict, Option<State>) {
         let since = match (evidence, state) {
             (Evidence::Gone, _) => return (Verdict::Confirm, None),
             (_, Some(State::Passed)) => return (Verdict::Confirm, Some(State::Passed)),

@@ -46,7 +46,7 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
             members: members.len(),
             waits: members
                 .iter()
-                .filter_map(|member| waits(object, evidence, member))
+                .filter_map(|member| wait_reason(object, evidence, member))
                 .collect(),
             blocked: members.iter().any(|member| {
                 matches!(
@@ -67,7 +67,7 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
 const FORMER: &str = "its former address ";
 
 /// What the release of a member's host waits for, for messages; `None` if it waits for nothing.
-fn waits(
+fn wait_reason(
     object: &api::SIPCluster,
     evidence: &Evidence,
     Assessed {

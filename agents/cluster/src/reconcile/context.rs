@@ -49,7 +49,7 @@ pub struct Context {
     pub metrics: Metrics,
     /// What every agent counts.
     pub reconciles: AgentMetrics,
-    /// Events.
+    /// Publishes Events on `SIPCluster`s.
     pub events: Events,
     /// Events on hosts.
     pub host_events: HostEvents,

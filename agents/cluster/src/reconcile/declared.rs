@@ -79,7 +79,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         follows_machines: scaling.finding.is_some(),
         status_follows: is_held && members::writes_hosts(&members),
         status: Some(Draft::Declared(OwnStatus {
-            findings: findings::all(object, (holding, &members), &gating, &skipped, *now)
+            findings: findings::evaluate(object, (holding, &members), &gating, &skipped, *now)
                 .into_iter()
                 .chain(scaling.finding.clone())
                 .collect(),
@@ -129,7 +129,7 @@ fn asked_machines(holding: &Holding) -> BTreeMap<&str, &Machine> {
     surplus
         .filter_map(|member| {
             let (uid, lookup) = holding.machines.get_key_value(member.host().uid())?;
-            Some((&**uid, found(lookup)?))
+            Some((&**uid, found_machine(lookup)?))
         })
         .collect()
 }
@@ -159,12 +159,12 @@ fn machine_actions(
 ) -> Vec<MachineAction> {
     let mut actions = Vec::new();
     for (host, machine) in named {
-        if let Some(found) = asked.values().find(|found| found.is(machine)) {
+        if let Some(found) = asked.values().find(|found| found.is_same(machine)) {
             actions.push(MachineAction::Prioritize((*found).clone()));
         } else if !is_unreadable(holding, host) {
             // As the host leads to it, if it does: that shows which SIPCluster an earlier version set its annotation for.
             let reached = holding.machines.get(host).and_then(found);
-            let reached = reached.filter(|found| found.is(machine)).unwrap_or(machine);
+            let reached = reached.filter(|found| found.is_same(machine)).unwrap_or(machine);
             actions.push(MachineAction::Restore {
                 host: host.clone(),
                 machine: reached.clone(),
@@ -174,7 +174,7 @@ fn machine_actions(
     actions
 }
 
-fn found(lookup: &MachineLookup) -> Option<&Machine> {
+fn found_machine(lookup: &MachineLookup) -> Option<&Machine> {
     match lookup {
         MachineLookup::Found(machine) => Some(machine),
         MachineLookup::Claim(_)

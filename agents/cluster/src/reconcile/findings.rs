@@ -27,7 +27,7 @@ use super::{
 const MAX_NAMED_HOSTS: usize = 5;
 
 /// Every condition of this agent's.
-pub(super) fn all(
+pub(super) fn evaluate(
     object: &SIPCluster,
     (holding, members): (&Holding, &[Assessed<'_>]),
     gating: &[Section],
@@ -111,11 +111,11 @@ pub(super) fn unscaled(findings: &mut [Finding], unscaled: &[(Reason, String)]) 
 /// The first of the hosts that cannot be written or confirmed as gone, and why.
 pub(super) fn refused_in_words(refused: &[(ObjectKey, String)]) -> String {
     let refused = refused.iter().map(|(host, why)| format!("{host} {why}"));
-    named(&refused.collect::<Vec<_>>())
+    first_few(&refused.collect::<Vec<_>>())
 }
 
 fn scheduled(placement: &Placement) -> Finding {
-    let reports = named(placement.reports());
+    let reports = first_few(placement.reports());
     match placement.refusal() {
         // Of a replacement, the refusal states what is missing, and the reports which members wait.
         Some(refusal) if !reports.is_empty() => {
@@ -176,12 +176,12 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
             "the cluster holds no hosts yet",
         )
     } else if !blocked.is_empty() {
-        Finding::no(conditions::HOSTS_LABELED, Reason::Blocked, named(&blocked))
+        Finding::no(conditions::HOSTS_LABELED, Reason::Blocked, first_few(&blocked))
     } else if !waiting.is_empty() {
-        Finding::no(conditions::HOSTS_LABELED, Reason::Waiting, named(&waiting))
+        Finding::no(conditions::HOSTS_LABELED, Reason::Waiting, first_few(&waiting))
     } else {
         // Another host has its place.
-        Finding::yes(conditions::HOSTS_LABELED, Reason::Labeled, named(&reported))
+        Finding::yes(conditions::HOSTS_LABELED, Reason::Labeled, first_few(&reported))
     }
 }
 
@@ -198,7 +198,7 @@ fn gone(holding: &Holding, members: &[Assessed<'_>]) -> Vec<String> {
 }
 
 /// The first few of a list, and how many more there are.
-pub(super) fn named(all: &[String]) -> String {
+pub(super) fn first_few(all: &[String]) -> String {
     let first = all
         .iter()
         .take(MAX_NAMED_HOSTS)
@@ -242,7 +242,7 @@ fn ready(
     match services {
         Readiness::Failing(why) if gone.is_empty() => Finding::no(READY, ready::INFRA_SERVICE_FAILURE, why),
         Readiness::Failing(why) => {
-            let message = format!("{}; {why}", named(gone));
+            let message = format!("{}; {why}", first_few(gone));
             Finding::no(READY, ready::INFRA_SERVICE_FAILURE, message)
         }
         Readiness::Progressing(_) if taken_over && labeled.status == Some(true) => {

@@ -39,7 +39,7 @@ pub(super) enum User {
 
 /// What a host that is gone leaves behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum Remains {
     /// This Machine, which is not being deleted.
     Machine(Machine),
     /// Nothing: its owner, which this names by kind, namespace and name, had gone before, and the garbage collector deletes such hosts.
@@ -107,7 +107,7 @@ pub(super) async fn find_left(
     inventory: &Inventory,
     served: &ClusterApiCluster,
     host: &HostId,
-) -> kube::Result<Option<Left>> {
+) -> kube::Result<Option<Remains>> {
     let Some(gone) = inventory.gone_host(host) else {
         return Ok(None);
     };
@@ -119,14 +119,14 @@ pub(super) async fn find_left(
         verdict
     };
     if let Verdict::Collected(owner) = verdict {
-        return Ok(Some(Left::Collected(owner)));
+        return Ok(Some(Remains::Collected(owner)));
     }
     let user = match gone.consumer {
         Some(consumer) => find(client, served, &consumer).await?,
         None => None,
     };
     Ok(match user {
-        Some(User::Machine(machine)) if !machine.leaves() => Some(Left::Machine(machine)),
+        Some(User::Machine(machine)) if !machine.leaves() => Some(Remains::Machine(machine)),
         Some(User::Machine(_) | User::Claim(_) | User::Foreign(_) | User::Kept(_)) | None => None,
     })
 }

@@ -132,7 +132,7 @@ impl Machine {
     }
 
     /// Whether both are the same object.
-    pub(super) fn is(&self, other: &Self) -> bool {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
         self.key == other.key
     }
 

@@ -16,7 +16,7 @@ use kit::{
 use tonic::Status;
 
 use super::{
-    host_users::{Left, User},
+    host_users::{Remains, User},
     machine::Machine,
     scaling::Lookup,
 };
@@ -130,11 +130,11 @@ impl From<User> for MachineLookup {
     }
 }
 
-impl From<Left> for MachineLookup {
-    fn from(left: Left) -> Self {
+impl From<Remains> for MachineLookup {
+    fn from(left: Remains) -> Self {
         match left {
-            Left::Machine(machine) => Self::Found(machine),
-            Left::Collected(owner) => Self::Collected(owner),
+            Remains::Machine(machine) => Self::Found(machine),
+            Remains::Collected(owner) => Self::Collected(owner),
         }
     }
 }

@@ -85,7 +85,7 @@ async fn declare(object: &SIPCluster, context: &Context) -> Result<State, Error>
         Ok(placement) => {
             known_epoch(&placement, context)?;
             not_older_than_status(object, &placement)?;
-            let mut holding = holding(placement, named(object), context);
+            let mut holding = holding(placement, named_cluster(object), context);
             holding.machines = machines(object, &holding, context).await;
             let spec = Spec {
                 cluster: holding.placement.cluster().clone(),
@@ -120,7 +120,7 @@ async fn release(object: &SIPCluster, context: &Context) -> Result<State, Error>
             known_epoch(&placement, context)?;
             not_older_than_status(object, &placement)?;
             let evidence = evidence(object, context).await?;
-            let holding = holding(placement, named(object), context);
+            let holding = holding(placement, named_cluster(object), context);
             Ok(State::Releasing(holding, evidence))
         }
     }
@@ -203,7 +203,7 @@ fn forget_orphan(cluster: &ObjectKey, inventory: &Inventory, triggers: &Triggers
 }
 
 /// The Cluster API cluster that a `SIPCluster` names, by the object that the pass is for: another watch may be behind it.
-fn named(object: &SIPCluster) -> Option<ClusterApiCluster> {
+fn named_cluster(object: &SIPCluster) -> Option<ClusterApiCluster> {
     // What cannot be parsed has been refused with the spec; of one that is being deleted it names nothing.
     ClusterApiCluster::parse(object).ok().flatten()
 }
@@ -410,7 +410,7 @@ mod tests {
             let late_claims = LateClaims::new(std::time::Duration::ZERO);
             forget_orphan(cluster.key(), &inventory, &triggers, &late_claims);
             triggers.host(&key("h1"));
-            let mut named = Box::pin(triggers.named());
+            let mut named = Box::pin(triggers.triggered());
             assert_eq!(named.next().now_or_never().is_some(), is_created);
         }
     }

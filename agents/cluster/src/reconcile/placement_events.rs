@@ -11,7 +11,7 @@ use kit::{
 use super::{
     advice::{advice, of_gone_host},
     event::Event,
-    findings::named,
+    findings::first_few,
     label_or_release::GONE,
     observation::{Holding, MachineLookup},
     status,
@@ -84,7 +84,7 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
         }
     }
     let event = |reason, what: &str, list: Vec<String>| {
-        (!list.is_empty()).then(|| Event::new(reason, format!("{what}: {}", named(&list))))
+        (!list.is_empty()).then(|| Event::new(reason, format!("{what}: {}", first_few(&list))))
     };
     [
         event(EventReason::HostFailed, "to be replaced", failed),
@@ -335,7 +335,7 @@ mod tests {
                 format!("metal/h1: its BareMetalHost is gone{suffix}"),
             );
             let members = assess_all(&holding, |_| true);
-            let found = findings::all(&object, (&holding, &members), &[], &[], Timestamp::now());
+            let found = findings::evaluate(&object, (&holding, &members), &[], &[], Timestamp::now());
             assert!(found.contains(&waiting), "{found:?}");
         }
     }

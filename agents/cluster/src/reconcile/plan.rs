@@ -63,11 +63,11 @@ impl Plan {
 /// What is wanted of the Nodes of the tenant's cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum NodesAction {
-    /// What was wanted before.
+    /// Keep what was wanted before.
     Unchanged,
-    /// This.
+    /// Replace what was wanted before.
     Want(Box<Wanted>),
-    /// Nothing.
+    /// Want nothing of the Nodes.
     Forget,
 }
 

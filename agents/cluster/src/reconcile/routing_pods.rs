@@ -30,7 +30,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 /// What the API server answers: what exists is not known then.
 pub(super) async fn find_of_gone(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
-    in_time(cluster, Box::pin(first_of_gone(client, cluster))).await
+    with_timeout(cluster, Box::pin(first_of_gone(client, cluster))).await
 }
 
 async fn first_of_gone(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
@@ -41,7 +41,7 @@ async fn first_of_gone(client: &Client, cluster: &ObjectKey) -> kube::Result<Opt
     let is_read = |map: &PartialObjectMeta<ConfigMap>| {
         belongs_to(map, name) && !map.labels().contains_key(labels::TEMPLATE_CHECK)
     };
-    if let Some(map) = first(maps, is_read).await? {
+    if let Some(map) = find_first(maps, is_read).await? {
         return Ok(Some(format!("ConfigMap {namespace}/{map}")));
     }
     first_of(client, cluster).await
@@ -55,7 +55,7 @@ async fn first_of_gone(client: &Client, cluster: &ObjectKey) -> kube::Result<Opt
 /// # Errors
 /// What the API server answers: what exists is not known then.
 pub(super) async fn find(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
-    in_time(cluster, Box::pin(first_of(client, cluster))).await
+    with_timeout(cluster, Box::pin(first_of(client, cluster))).await
 }
 
 async fn first_of(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
@@ -67,28 +67,28 @@ async fn first_of(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<S
         // The Airship SIP operator labelled pods; its Deployments need not have labels.
         let named = ListParams::default().fields(&format!("metadata.name={prefix}{name}"));
         let named = pages::objects(deployments(), named);
-        if let Some(of_sip) = first(named, |found| starts_pods_of_sip(found, name)).await? {
+        if let Some(of_sip) = find_first(named, |found| starts_pods_of_sip(found, name)).await? {
             return Ok(Some(format!(
                 "Deployment {namespace}/{of_sip} of the Airship SIP operator"
             )));
         }
     }
     let labelled = pages::metadata(deployments(), all());
-    let found = first(labelled, |deployment| belongs_to(deployment, name)).await?;
+    let found = find_first(labelled, |deployment| belongs_to(deployment, name)).await?;
     if let Some(deployment) = found {
         return Ok(Some(format!("Deployment {namespace}/{deployment}")));
     }
     let sets = pages::objects(Api::<ReplicaSet>::namespaced(client.clone(), namespace), all());
-    let found = first(sets, |set| belongs_to(set, name) && starts_pods(set)).await?;
+    let found = find_first(sets, |set| belongs_to(set, name) && starts_pods(set)).await?;
     if let Some(set) = found {
         return Ok(Some(format!("ReplicaSet {namespace}/{set}")));
     }
     let pods = pages::objects(Api::<Pod>::namespaced(client.clone(), namespace), all());
-    let found = first(pods, |pod| belongs_to(pod, name) && !is_finished(pod)).await?;
+    let found = find_first(pods, |pod| belongs_to(pod, name) && !is_finished(pod)).await?;
     Ok(found.map(|pod| format!("pod {namespace}/{pod}")))
 }
 
-async fn in_time(
+async fn with_timeout(
     cluster: &ObjectKey,
     found: impl Future<Output = kube::Result<Option<String>>>,
 ) -> kube::Result<Option<String>> {
@@ -101,7 +101,7 @@ async fn in_time(
 }
 
 /// The name of the first listed object that `is_meant` selects.
-async fn first<K: ResourceExt>(
+async fn find_first<K: ResourceExt>(
     listed: impl Stream<Item = kube::Result<K>>,
     is_meant: impl Fn(&K) -> bool,
 ) -> kube::Result<Option<String>> {

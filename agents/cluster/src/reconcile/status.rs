@@ -47,7 +47,7 @@ pub(super) struct OwnStatus {
 
 /// The status to apply, if it differs from the one that was observed.
 pub(super) fn change(object: &SIPCluster, own: OwnStatus, now: Timestamp) -> Option<SIPClusterStatus> {
-    let next = next(object, own, now);
+    let next = next_status(object, own, now);
     (owned(object) != next).then_some(next)
 }
 
@@ -121,7 +121,7 @@ fn owned(object: &SIPCluster) -> SIPClusterStatus {
     }
 }
 
-fn next(object: &SIPCluster, own: OwnStatus, now: Timestamp) -> SIPClusterStatus {
+fn next_status(object: &SIPCluster, own: OwnStatus, now: Timestamp) -> SIPClusterStatus {
     let OwnStatus {
         mut findings,
         placement,
@@ -275,7 +275,7 @@ mod tests {
     fn each_generation_has_its_time() {
         let time = |second| Timestamp::from_second(second).unwrap();
         let observed = |status: &serde_json::Value| {
-            let next = next(&crate::fixtures::cluster(status), OwnStatus::default(), time(900));
+            let next = next_status(&crate::fixtures::cluster(status), OwnStatus::default(), time(900));
             next.observed_since.map(|since| since.0)
         };
         let since = |generation: i64| serde_json::json!({ "observedGeneration": generation, "observedSince": "1970-01-01T00:01:40Z" });

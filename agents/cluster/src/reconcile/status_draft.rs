@@ -7,7 +7,7 @@ use api::{
 use kit::conditions::Finding;
 
 use super::{
-    findings::{self, named},
+    findings::{self, first_few},
     outcomes::Outcomes,
     status::OwnStatus,
 };
@@ -70,7 +70,7 @@ impl Progress {
             members => format!("{members} hosts are being released"),
         };
         if !waits.is_empty() {
-            why = format!("{why}; {}", named(&waits));
+            why = format!("{why}; {}", first_few(&waits));
         }
         OwnStatus {
             findings: deleting(&why, blocked || !outcomes.refused.is_empty()),

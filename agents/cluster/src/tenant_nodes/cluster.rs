@@ -144,7 +144,7 @@ impl Cluster {
         Report {
             is_polled: true,
             problem: None,
-            lasting_problem: self.problem.found(now, problem),
+            lasting_problem: self.problem.record(now, problem),
             not_preferred: listed.members,
             drains,
             deletions: BTreeMap::new(),
@@ -191,7 +191,7 @@ impl Cluster {
         let before = &self.report.not_preferred;
         Report {
             is_polled: true,
-            lasting_problem: self.problem.found(now, Some(message.clone())),
+            lasting_problem: self.problem.record(now, Some(message.clone())),
             not_preferred: listed.map_or_else(|| before.clone(), |listed| listed.members),
             drains: BTreeMap::new(),
             deletions: BTreeMap::new(),

@@ -59,7 +59,7 @@ impl Entry {
     }
 
     /// When the next poll may begin, at least this pause after the last one.
-    fn after(&self, pause: Duration) -> Instant {
+    fn earliest_poll(&self, pause: Duration) -> Instant {
         let Some((ended, took)) = self.last else {
             return self.since;
         };
@@ -73,7 +73,7 @@ impl Entry {
 
     /// Whether the entry is needed: the cluster is wanted or polled, or its pause must hold when it is wanted again.
     fn is_kept(&self, now: Instant) -> bool {
-        let rests = self.last.is_some() && self.after(MIN_FORGOTTEN_PAUSE) > now;
+        let rests = self.last.is_some() && self.earliest_poll(MIN_FORGOTTEN_PAUSE) > now;
         self.cluster.is_some() || self.is_polling || rests
     }
 }
@@ -107,7 +107,7 @@ impl Clusters {
         let entry = self.entries.get(key);
         let known = entry.and_then(|entry| Some((entry, entry.cluster.as_ref()?)));
         known.map_or_else(Report::default, |(entry, cluster)| Report {
-            deletions: entry.deletions.left(now),
+            deletions: entry.deletions.remaining(now),
             ..cluster.report().clone()
         })
     }
@@ -136,7 +136,7 @@ impl Clusters {
         let mut waiting: Vec<(Instant, ObjectKey)> = waiting
             .filter_map(|(key, entry)| {
                 let cluster = entry.cluster.as_ref()?;
-                Some((entry.after(cluster.pause()), key.clone()))
+                Some((entry.earliest_poll(cluster.pause()), key.clone()))
             })
             .collect();
         waiting.sort();

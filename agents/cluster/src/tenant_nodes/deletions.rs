@@ -61,7 +61,7 @@ impl Deletions {
     }
 
     /// How long each host still waits.
-    pub(super) fn left(&self, now: Instant) -> BTreeMap<String, Duration> {
+    pub(super) fn remaining(&self, now: Instant) -> BTreeMap<String, Duration> {
         let left = |most: Duration, since| most.saturating_sub(now.saturating_duration_since(since));
         let each = self.0.iter().map(|(uid, Deletion { wanted, tried })| {
             let longest = left(WAIT_TIMEOUT, *wanted);

@@ -21,7 +21,7 @@ impl Lasting {
     }
 
     /// Records that a poll has found this problem, or none. Returns what the status states.
-    pub(super) fn found(&mut self, now: Instant, problem: Option<String>) -> Option<String> {
+    pub(super) fn record(&mut self, now: Instant, problem: Option<String>) -> Option<String> {
         let other = self.other.take();
         if problem != self.stated {
             let since = match other {
@@ -68,7 +68,7 @@ mod tests {
             (280, None, None),
         ] {
             let now = start + Duration::from_secs(seconds);
-            let stated = lasting.found(now, found.map(str::to_owned));
+            let stated = lasting.record(now, found.map(str::to_owned));
             assert_eq!(stated.as_deref(), expected, "after {seconds} s");
         }
     }
@@ -84,7 +84,7 @@ mod tests {
             (70, "it has no key value", "it has no key value"),
         ] {
             let now = start + Duration::from_secs(seconds);
-            let stated = lasting.found(now, Some(found.to_owned()));
+            let stated = lasting.record(now, Some(found.to_owned()));
             assert_eq!(stated.as_deref(), Some(expected), "after {seconds} s");
         }
     }

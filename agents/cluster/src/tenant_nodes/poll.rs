@@ -56,11 +56,11 @@ pub(super) async fn poll(
         tenant_nodes,
         events,
     };
-    in_time(connection, &drains).await
+    list_and_drain(connection, &drains).await
 }
 
 /// Lists the Nodes and takes the steps that there is time for.
-async fn in_time(
+async fn list_and_drain(
     connection: impl Future<Output = Result<Tenant, tenant::Error>>,
     drains: &Drains<'_>,
 ) -> Result<Observation, Problem> {
@@ -152,13 +152,13 @@ impl Drains<'_> {
                 (Action::Keep | Action::Leave, _) => {}
             }
         }
-        for ((member, node), _) in rotation::taken(&cordoned, MAX_DRAINS, self.turn) {
+        for ((member, node), _) in rotation::batch(&cordoned, MAX_DRAINS, self.turn) {
             if self.is_wanted(member) {
                 // A later poll tries again.
                 let _ = server.cordon(node, None).await;
             }
         }
-        for ((member, node), before) in rotation::taken(&leaving, MAX_DRAINS, self.turn) {
+        for ((member, node), before) in rotation::batch(&leaving, MAX_DRAINS, self.turn) {
             // Nothing is done to the Node of a host that no longer leaves; the next poll begins with what is wanted then.
             if !self.is_wanted(member) {
                 continue;
@@ -226,7 +226,7 @@ async fn evict(server: &Server, node: &Node, host: &str, before: usize) -> Resul
     });
     let pods: Vec<Pod> = pods.collect();
     let (mut held, mut failed) = (None, None);
-    for (pod, _) in rotation::taken(&pods, MAX_EVICTIONS, before) {
+    for (pod, _) in rotation::batch(&pods, MAX_EVICTIONS, before) {
         match server.evict(pod).await {
             Evicted::Done => {}
             Evicted::NotNow => {

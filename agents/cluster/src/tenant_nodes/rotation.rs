@@ -2,7 +2,7 @@
 
 /// The items of `all` that a poll takes after `turn` earlier polls: at most `most`, each time the next ones. With each, how many polls took it
 /// before. The order rotates, so an item that uses up the time of a poll is not always before the others.
-pub(super) fn taken<T>(all: &[T], most: usize, turn: usize) -> Vec<(&T, usize)> {
+pub(super) fn batch<T>(all: &[T], most: usize, turn: usize) -> Vec<(&T, usize)> {
     let (first, count) = if all.len() > most {
         (turn.wrapping_mul(most), most)
     } else {
@@ -26,17 +26,17 @@ mod tests {
 
     #[test]
     fn everything_is_taken_in_its_turn() {
-        assert_eq!(taken::<u8>(&[], 8, 5), []);
-        assert_eq!(taken(&['a', 'b'], 8, 5), [(&'b', 5), (&'a', 5)]);
-        assert_eq!(taken(&['a', 'b', 'c'], 2, 1), [(&'c', 0), (&'a', 1)]);
-        assert_eq!(taken(&['a', 'b', 'c'], 2, 2), [(&'c', 1), (&'b', 1)]);
+        assert_eq!(batch::<u8>(&[], 8, 5), []);
+        assert_eq!(batch(&['a', 'b'], 8, 5), [(&'b', 5), (&'a', 5)]);
+        assert_eq!(batch(&['a', 'b', 'c'], 2, 1), [(&'c', 0), (&'a', 1)]);
+        assert_eq!(batch(&['a', 'b', 'c'], 2, 2), [(&'c', 1), (&'b', 1)]);
         for (count, most) in [(20, 8), (16, 8), (51, 50), (2_000, 8), (9, 8), (8, 8), (3, 8)] {
             let all: Vec<usize> = (0..count).collect();
             let polls = count.div_ceil(most);
             for from in 0..polls {
                 let mut times: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
                 for turn in from..from + 3 * polls {
-                    let now = taken(&all, most, turn);
+                    let now = batch(&all, most, turn);
                     assert_eq!(now.len(), most.min(count));
                     for (one, before) in now {
                         times.entry(*one).or_default().push(before);
@@ -50,14 +50,14 @@ mod tests {
             }
         }
         // Polls are counted without end.
-        assert_eq!(taken(&[0; 9], 8, usize::MAX).len(), 8);
+        assert_eq!(batch(&[0; 9], 8, usize::MAX).len(), 8);
     }
 
     #[test]
     fn each_comes_first_at_times() {
         for count in 1..60 {
             let all: Vec<usize> = (0..count).collect();
-            let mut first: Vec<usize> = (0..2_000).map(|turn| *taken(&all, 8, turn)[0].0).collect();
+            let mut first: Vec<usize> = (0..2_000).map(|turn| *batch(&all, 8, turn)[0].0).collect();
             first.sort_unstable();
             first.dedup();
             assert_eq!(first, all);

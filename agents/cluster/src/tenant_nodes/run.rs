@@ -52,7 +52,7 @@ pub async fn run(nodes: TenantNodes, dependencies: Dependencies) -> Result<(), I
         for begun in begun {
             // The `SIPCluster` may have been deleted without a pass over it.
             if dependencies.inventory.has_cluster(&begun.cluster) {
-                running.push(one(&nodes, &dependencies, begun));
+                running.push(run_poll(&nodes, &dependencies, begun));
             } else {
                 nodes.is_gone(&begun);
             }
@@ -68,7 +68,7 @@ pub async fn run(nodes: TenantNodes, dependencies: Dependencies) -> Result<(), I
     }
 }
 
-async fn one(nodes: &TenantNodes, dependencies: &Dependencies, begun: Begun) {
+async fn run_poll(nodes: &TenantNodes, dependencies: &Dependencies, begun: Begun) {
     let began = Instant::now();
     let found = poll::poll(
         &begun.cluster,

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::fixtures::server;
-use crate::tables::Seen;
+use crate::tables::ServerState;
 use crate::wanted::Origin;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -51,7 +51,7 @@ impl Wish {
         let origin = origin.split_whitespace().last().unwrap();
         let servers = BACKENDS.iter().flat_map(|(backend, port)| {
             self.members().map(|(name, last)| {
-                let seen = Seen {
+                let seen = ServerState {
                     address: Some(IpAddr::from([192, 0, 2, last])),
                     port: *port,
                     admin: Admin::Ready,
@@ -63,7 +63,7 @@ impl Wish {
             })
         });
         // Of HAProxy's own: versions before 2.4 show it.
-        let own = Seen::UNLISTED;
+        let own = ServerState::UNLISTED;
         Worker {
             pid,
             stopping: false,
@@ -73,7 +73,7 @@ impl Wish {
         }
     }
 
-    fn has(&self, server: &Server, seen: &Seen) -> bool {
+    fn has(&self, server: &Server, seen: &ServerState) -> bool {
         self.members().any(|(name, last)| {
             server.name.to_string() == name && seen.address == Some(IpAddr::from([192, 0, 2, last]))
         })
@@ -237,7 +237,7 @@ impl World {
         for step in steps {
             match step {
                 Step::Add(server, address, entry) => {
-                    let seen = Seen {
+                    let seen = ServerState {
                         address: Some(address.ip()),
                         port: address.port(),
                         admin: Admin::Ready,

@@ -15,7 +15,7 @@ pub(crate) enum Failure {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
     /// A file lacks its expected content.

@@ -96,21 +96,21 @@ impl Accepting {
     }
 }
 
-/// Why a connection is over, once it is.
-type Over = Pin<Box<dyn Future<Output = &'static str> + Send>>;
+/// Completes with the reason when a connection has to be closed.
+type CloseReason = Pin<Box<dyn Future<Output = &'static str> + Send>>;
 
 /// A connection, as tonic wants it.
 pub(crate) struct Connection {
     io: Box<TlsStream<TcpStream>>,
     peer: Peer,
-    over: Option<Over>,
+    over: Option<CloseReason>,
 }
 
 impl Connection {
     fn new(io: TlsStream<TcpStream>, peer: Peer) -> Self {
         Self {
             io: Box::new(io),
-            over: Some(Box::pin(peer.clone().over())),
+            over: Some(Box::pin(peer.clone().close_reason())),
             peer,
         }
     }

@@ -139,9 +139,9 @@ struct Refusals {
     last: Instant,
 }
 
-/// What a call was about.
+/// Method, host and action of a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct About<'a> {
+pub(crate) struct CallDetails<'a> {
     pub(crate) call: &'static str,
     /// The host as the caller has named it, truncated.
     pub(crate) host: &'a str,
@@ -163,7 +163,7 @@ impl Audit {
     }
 
     /// Records the answer to a call. Only refusals are logged: reads that succeed change nothing.
-    pub(crate) fn answered(&self, caller: &Caller, about: About<'_>, refusal: Option<&Status>) {
+    pub(crate) fn answered(&self, caller: &Caller, about: CallDetails<'_>, refusal: Option<&Status>) {
         let outcome = refusal.map_or_else(|| "OK".to_owned(), reason);
         let labels = [(METHOD, about.call.to_owned()), labelled(&outcome)];
         self.metrics.calls.get_or_create(&labels).inc();
@@ -203,7 +203,7 @@ impl Audit {
 
     /// Logs that an action is about to be sent. If the process is killed before the end of the action, this line remains.
     #[expect(clippy::unused_self, reason = "it is part of the audit")]
-    pub(crate) fn sending(&self, caller: &Caller, about: About<'_>, reset_type: &str) {
+    pub(crate) fn sending(&self, caller: &Caller, about: CallDetails<'_>, reset_type: &str) {
         log(
             caller,
             about,
@@ -214,7 +214,7 @@ impl Audit {
     }
 
     /// Counts and logs the end of an action.
-    pub(crate) fn acted(&self, caller: &Caller, about: About<'_>, outcome: &Result<(), Status>) {
+    pub(crate) fn acted(&self, caller: &Caller, about: CallDetails<'_>, outcome: &Result<(), Status>) {
         let why = outcome.as_ref().err().map_or("", Status::message);
         let outcome = outcome.as_ref().err().map_or_else(|| "OK".to_owned(), reason);
         self.metrics.in_progress.dec();
@@ -279,14 +279,14 @@ impl Caller {
     }
 }
 
-fn log(caller: &Caller, about: About<'_>, outcome: &str, why: &str, withheld: u64) {
+fn log(caller: &Caller, about: CallDetails<'_>, outcome: &str, why: &str, withheld: u64) {
     let Caller {
         address,
         claimed_key,
         holder,
         tenant,
     } = caller;
-    let About { call, host, action } = about;
+    let CallDetails { call, host, action } = about;
     let (account, pod) = holder.as_ref().map_or_else(Default::default, |holder| {
         (holder.account.to_string(), holder.pod.clone())
     });

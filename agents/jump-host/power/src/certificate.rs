@@ -29,7 +29,7 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -40,7 +40,7 @@ pub enum Error {
         path: PathBuf,
         /// What it should contain.
         what: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: rustls_pki_types::pem::Error,
     },
@@ -51,7 +51,7 @@ pub enum Error {
         certificate: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: rustls::Error,
     },

@@ -138,7 +138,7 @@ impl Peer {
     }
 
     /// Waits until the connection has to end, and returns why.
-    pub(crate) async fn over(self) -> &'static str {
+    pub(crate) async fn close_reason(self) -> &'static str {
         let Self(open) = &self;
         tokio::select! {
             () = open.slot.evicted() => "a newer connection has replaced it",
@@ -221,7 +221,7 @@ mod tests {
     }
 
     fn ended(peers: &[Peer]) -> Vec<usize> {
-        let over = |peer: &Peer| peer.clone().over().now_or_never().is_some();
+        let over = |peer: &Peer| peer.clone().close_reason().now_or_never().is_some();
         let all = peers.iter().enumerate();
         all.filter(|(_, peer)| over(peer))
             .map(|(index, _)| index)
@@ -233,11 +233,11 @@ mod tests {
         let connections = Connections::default();
         let begun = Instant::now();
         let silent = connections.open(from(1));
-        silent.over().await;
+        silent.close_reason().await;
         assert_eq!(begun.elapsed(), IDLE_TIMEOUT);
 
         let used = connections.open(from(1));
-        let over = tokio::spawn(used.clone().over());
+        let over = tokio::spawn(used.clone().close_reason());
         let call = used.call("shop");
         tokio::time::sleep(10 * IDLE_TIMEOUT).await;
         assert!(!over.is_finished(), "a call is in progress");

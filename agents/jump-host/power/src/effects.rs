@@ -41,9 +41,9 @@ pub(crate) struct Effect<'a> {
     pub(crate) reset_type: &'static str,
 }
 
-/// Why reading has stopped.
+/// Why the reads of an effect have ended without it.
 #[derive(Debug)]
-enum Over {
+enum StopReason {
     /// The process ends, or the BMC refuses every login.
     NoMoreReads(String),
     Superseded,
@@ -76,7 +76,7 @@ impl<M: Membership> Executor<M> {
         before: Reading,
         operation: &Operation,
     ) -> Result<(), Error> {
-        let mut ticks = interval(self.pace.poll);
+        let mut ticks = interval(self.effect_polling.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut polls = Polls {
             effect,
@@ -117,33 +117,33 @@ impl<M: Membership> Executor<M> {
         over.map_or(Ok(()), |over| Err(self.unseen(&polls, over)))
     }
 
-    fn unseen(&self, polls: &Polls<'_>, over: Over) -> Error {
+    fn unseen(&self, polls: &Polls<'_>, over: StopReason) -> Error {
         let Effect { host, reset_type, .. } = polls.effect;
         let host = host.name();
         let last = match over {
-            Over::Superseded => return Error::Superseded { host, reset_type },
-            Over::NoLongerHeld => return Error::NoLongerHeld { host, reset_type },
-            Over::NoMoreReads(why) => Some(why),
-            Over::TimeIsUp => polls.last.clone(),
+            StopReason::Superseded => return Error::Superseded { host, reset_type },
+            StopReason::NoLongerHeld => return Error::NoLongerHeld { host, reset_type },
+            StopReason::NoMoreReads(why) => Some(why),
+            StopReason::TimeIsUp => polls.last.clone(),
         };
         Error::NotObserved {
             host,
             reset_type,
-            within: polls.begun.elapsed().min(self.pace.settle),
+            within: polls.begun.elapsed().min(self.effect_polling.timeout),
             last,
         }
     }
 
     /// The next read; `None` where the BMC did not answer it.
-    async fn poll(&self, polls: &mut Polls<'_>) -> Result<Option<System>, Over> {
+    async fn poll(&self, polls: &mut Polls<'_>) -> Result<Option<System>, StopReason> {
         let operation = polls.operation;
         self.unless_over(operation, polls.ticks.tick()).await?;
         if !polls.observer.is_alone() {
             polls.log_out().await;
         }
-        let left = self.pace.settle.saturating_sub(polls.begun.elapsed());
+        let left = self.effect_polling.timeout.saturating_sub(polls.begun.elapsed());
         if left.is_zero() {
-            return Err(Over::TimeIsUp);
+            return Err(StopReason::TimeIsUp);
         }
         let Effect {
             tenant, host, bmc, ..
@@ -154,7 +154,7 @@ impl<M: Membership> Executor<M> {
             if let Ok(Err(Error::NotAMember { .. } | Error::Releasing { .. })) =
                 self.unless_over(operation, asked).await?
             {
-                return Err(Over::NoLongerHeld);
+                return Err(StopReason::NoLongerHeld);
             }
             polls.held = Instant::now();
         }
@@ -190,7 +190,7 @@ impl<M: Membership> Executor<M> {
                 let last = chain(&failure);
                 polls.refused += 1;
                 if polls.refused > MAX_SESSION_REFUSALS {
-                    return Err(Over::NoMoreReads(last));
+                    return Err(StopReason::NoMoreReads(last));
                 }
                 polls.last = Some(last);
             }
@@ -202,7 +202,7 @@ impl<M: Membership> Executor<M> {
 
     /// Logs in again. Must not be cancelled: a session that the BMC has made would stay open. A BMC that refuses the credentials is not tried
     /// again, since it may lock the account.
-    async fn log_in(&self, polls: &mut Polls<'_>) -> Result<bool, Over> {
+    async fn log_in(&self, polls: &mut Polls<'_>) -> Result<bool, StopReason> {
         let Effect { tenant, host, .. } = polls.effect;
         let credentials = timeout(READ_TIMEOUT, host.credentials(&self.client.0)).await;
         let login = match credentials.unwrap_or(Err(Error::TooLate(READ_TIMEOUT))) {
@@ -219,7 +219,7 @@ impl<M: Membership> Executor<M> {
                     failure: Failure::Unauthorized { .. },
                     ..
                 },
-            ) => Err(Over::NoMoreReads(error.to_string())),
+            ) => Err(StopReason::NoMoreReads(error.to_string())),
             Err(error) => {
                 polls.last = Some(error.to_string());
                 Ok(false)
@@ -232,11 +232,11 @@ impl<M: Membership> Executor<M> {
         &self,
         operation: &Operation,
         waited_for: impl Future<Output = T>,
-    ) -> Result<T, Over> {
+    ) -> Result<T, StopReason> {
         tokio::select! {
             biased;
-            () = operation.superseded() => Err(Over::Superseded),
-            () = self.stop.cancelled() => Err(Over::NoMoreReads("this replica is shutting down".to_owned())),
+            () = operation.superseded() => Err(StopReason::Superseded),
+            () = self.stop.cancelled() => Err(StopReason::NoMoreReads("this replica is shutting down".to_owned())),
             done = waited_for => Ok(done),
         }
     }

@@ -34,7 +34,7 @@ pub enum Error {
     NotAJumpHost {
         /// Namespace and name.
         account: String,
-        /// Why not.
+        /// The cause.
         why: String,
     },
     /// Another replica serves.
@@ -85,7 +85,7 @@ pub enum Error {
     BmcFailed {
         /// Namespace and name.
         host: String,
-        /// Why.
+        /// The error of the BMC.
         failure: Failure,
     },
     /// A host that is off cannot be restarted.
@@ -157,7 +157,7 @@ pub enum Error {
     /// The BMC has not reported the change.
     #[error(
         "the BMC of host {host} accepted {reset_type} and did not show its effect within {within:?}{}",
-        because(.last.as_deref())
+        suffix(.last.as_deref())
     )]
     NotObserved {
         /// Namespace and name.
@@ -198,7 +198,7 @@ pub enum Error {
     ApiServer {
         /// What it does not do.
         what: &'static str,
-        /// Why not.
+        /// The cause.
         source: Box<kube::Error>,
     },
 }
@@ -232,12 +232,12 @@ fn bounded(mut message: String) -> String {
     message
 }
 
-fn because(last: Option<&str>) -> String {
+fn suffix(last: Option<&str>) -> String {
     last.map(|last| format!(": {last}")).unwrap_or_default()
 }
 
 impl Error {
-    /// An API server that does not do something.
+    /// An error of the API server, with what failed.
     pub(crate) fn api_server(what: &'static str) -> impl FnOnce(kube::Error) -> Self {
         move |source| Self::ApiServer {
             what,

@@ -31,20 +31,20 @@ pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(45);
 /// Age that the last checks before an action may have when it is sent.
 const MAX_CHECK_AGE: Duration = Duration::from_secs(2);
 
-/// How long an action's effect is waited for, and how often it is read.
+/// How long and how often the host is read after an action until its effect is observed.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct EffectPolling {
     /// How long a BMC may take to show the effect of an action: an operating system shuts down before.
-    pub settle: Duration,
+    pub timeout: Duration,
     /// How often it is read.
-    pub poll: Duration,
+    pub interval: Duration,
 }
 
-impl Default for Pace {
+impl Default for EffectPolling {
     fn default() -> Self {
         Self {
-            settle: Duration::from_mins(10),
-            poll: Duration::from_secs(1),
+            timeout: Duration::from_mins(10),
+            interval: Duration::from_secs(1),
         }
     }
 }
@@ -58,7 +58,7 @@ pub(crate) struct Executor<M> {
     pub(crate) membership: M,
     pub(crate) reads: Reads,
     pub(crate) bmc_locks: BmcLocks,
-    pub(crate) pace: Pace,
+    pub(crate) effect_polling: EffectPolling,
     pub(crate) stop: CancellationToken,
 }
 

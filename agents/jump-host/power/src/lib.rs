@@ -51,7 +51,7 @@ pub mod token;
 pub use answers::{Answers, Changes, Unanswered};
 pub use audit::PowerMetrics;
 pub use certificate::Error as CertificateError;
-pub use execution::Pace;
+pub use execution::EffectPolling;
 pub use members::Membership;
 pub use served_certificate::{Flaw, ServedCertificate};
 pub use server::{ServeArgs, ServeError, Server};

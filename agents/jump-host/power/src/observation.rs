@@ -14,9 +14,9 @@ pub struct Observation {
     restarted: bool,
 }
 
-/// What a further reading shows.
+/// The comparison of a reading with the one before and the goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct Comparison {
     /// Whether it differs from the reading before in a value that is printed to users.
     pub changed: bool,
     /// Whether the goal is reached.
@@ -40,7 +40,7 @@ impl Observation {
     /// A BMC may show a restart in any of three ways: the system is off for a moment, the time of its last reset changes, or its boot falls back
     /// from the operating system to an earlier stage. A value that the BMC reports for the first time is no evidence: it may not have reported it
     /// before.
-    pub fn observe(&mut self, reading: Reading) -> News {
+    pub fn observe(&mut self, reading: Reading) -> Comparison {
         let Self {
             goal,
             before,
@@ -64,7 +64,7 @@ impl Observation {
         };
         let changed = (reading.power, &reading.boot) != (last.power, &last.boot);
         *last = reading;
-        News { changed, reached }
+        Comparison { changed, reached }
     }
 }
 

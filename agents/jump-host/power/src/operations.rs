@@ -58,7 +58,7 @@ enum Stage {
     Observing,
 }
 
-/// What became of an action so far.
+/// The progress of an action.
 #[derive(Clone, Debug, Default)]
 struct Progress {
     steps: Vec<SetPowerResponse>,
@@ -66,9 +66,9 @@ struct Progress {
     end: Option<Result<(), Status>>,
 }
 
-/// An action that is known.
+/// A recorded action.
 #[derive(Debug)]
-struct Known {
+struct RecordedAction {
     /// The host's uid.
     host: String,
     /// The host's name in the request.
@@ -79,7 +79,7 @@ struct Known {
     ended: Option<Instant>,
 }
 
-impl Known {
+impl RecordedAction {
     fn is_unfinished_on(&self, host: &str) -> bool {
         self.host == host && self.ended.is_none()
     }
@@ -90,13 +90,13 @@ impl Known {
     }
 }
 
-type ByKey = HashMap<(String, Key), Known>;
+type ByKey = HashMap<(String, Key), RecordedAction>;
 
-/// All actions that are known.
+/// All recorded actions.
 #[derive(Debug, Default)]
 pub(crate) struct Operations(Mutex<ByKey>);
 
-/// The right to carry an action out, once. Dropping it ends the action.
+/// The right to execute an action, once. Dropping it ends the action.
 #[derive(Debug)]
 pub(crate) struct Operation {
     all: Arc<Operations>,
@@ -108,10 +108,10 @@ pub(crate) struct Operation {
 /// What the service does with a request for an action.
 #[derive(Debug)]
 pub(crate) enum Begun {
-    /// Carry it out: it is new.
+    /// Execute it: it is new.
     New(Operation, Follower),
     /// Report its steps: it was requested before.
-    Known(Follower),
+    Repeated(Follower),
 }
 
 /// The steps of an action.
@@ -120,7 +120,7 @@ pub(crate) struct Follower(watch::Receiver<Progress>);
 
 impl Operations {
     /// The action that a cluster (by uid) has requested under this key and by this name of a host. It is found even if the cluster does not hold
-    /// the host anymore, since nothing is executed again.
+    /// the host any longer, since nothing is executed again.
     pub(crate) fn repeated(&self, cluster: &str, key: &Key, asked: &str, action: Action) -> Option<Follower> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earlier = known.get(&(cluster.to_owned(), key.clone()))?;
@@ -152,7 +152,7 @@ impl Operations {
         let key = (cluster.to_owned(), key);
         if let Some(earlier) = known.get(&key) {
             if (&*earlier.host, earlier.action) == (host, action) {
-                return Ok(Begun::Known(Follower(earlier.progress.clone())));
+                return Ok(Begun::Repeated(Follower(earlier.progress.clone())));
             }
             return Err(Error::Invalid {
                 field: "idempotency_key",
@@ -180,7 +180,7 @@ impl Operations {
         admit()?;
         superseded.iter().for_each(CancellationToken::cancel);
         let (progress, follower) = watch::channel(Progress::default());
-        let entry = Known {
+        let entry = RecordedAction {
             host: host.to_owned(),
             asked: asked.to_owned(),
             action,

@@ -58,7 +58,7 @@ pub enum ServeError {
     Listen {
         /// As given.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },

@@ -21,12 +21,12 @@ use tonic::{Request, Response, Status, metadata::MetadataMap};
 use crate::{
     action::Action,
     answers::Answers,
-    audit::{About, Audit, Caller, PowerMetrics},
+    audit::{Audit, CallDetails, Caller, PowerMetrics},
     bmc_locks::BmcLocks,
     connections::{Call, Peer},
     convert,
     error::{Error, clipped},
-    execution::{DebugClient, Ending, Executor, Pace, READ_TIMEOUT},
+    execution::{DebugClient, EffectPolling, Ending, Executor, READ_TIMEOUT},
     host::Host,
     limits::{CallSlot, Limits},
     members::{Intent, Member, Membership, named},
@@ -52,7 +52,7 @@ pub struct Config {
     /// How BMCs are reached.
     pub network: Network,
     /// How long effects are waited for.
-    pub pace: Pace,
+    pub effect_polling: EffectPolling,
     /// What is counted.
     pub metrics: PowerMetrics,
     /// Where it is noted which BMCs fail.
@@ -81,7 +81,7 @@ impl<M: Membership> Power<M> {
         let Config {
             host_namespaces,
             network,
-            pace,
+            effect_polling,
             metrics,
             answers,
             stop,
@@ -99,7 +99,7 @@ impl<M: Membership> Power<M> {
                 membership,
                 reads: Reads::default(),
                 bmc_locks: BmcLocks::default(),
-                pace,
+                effect_polling,
                 stop,
             },
             tasks: TaskTracker::new(),
@@ -191,7 +191,7 @@ impl<M: Membership> Api<M> {
             }),
             Err(error) => {
                 let status = Status::from(error);
-                let about = About {
+                let about = CallDetails {
                     call,
                     host: &host,
                     action: None,
@@ -204,8 +204,8 @@ impl<M: Membership> Api<M> {
 }
 
 impl<M: Membership> Admitted<M> {
-    fn about(&self) -> About<'_> {
-        About {
+    fn details(&self) -> CallDetails<'_> {
+        CallDetails {
             call: self.call,
             host: &self.host,
             action: self.action,
@@ -216,7 +216,7 @@ impl<M: Membership> Admitted<M> {
     fn answer<T>(&self, result: Result<T, Error>) -> Result<T, Status> {
         let result = result.map_err(Status::from);
         let refusal = result.as_ref().err();
-        self.power.audit.answered(&self.caller, self.about(), refusal);
+        self.power.audit.answered(&self.caller, self.details(), refusal);
         result
     }
 
@@ -333,7 +333,7 @@ impl<M: Membership> Admitted<M> {
         // A repetition gets the same answer, even after the host has left the cluster.
         let operations = &self.power.operations;
         if let Some(follower) = operations.repeated(cluster, &key, &self.host, action) {
-            return Ok(Begun::Known(follower));
+            return Ok(Begun::Repeated(follower));
         }
         let member = self.member(Intent::Change).await?;
         self.power
@@ -346,7 +346,7 @@ impl<M: Membership> Admitted<M> {
         })?;
         if let Begun::New(operation, follower) = begun {
             self.carry_out(member, action, operation);
-            return Ok(Begun::Known(follower));
+            return Ok(Begun::Repeated(follower));
         }
         Ok(begun)
     }
@@ -358,7 +358,7 @@ impl<M: Membership> Admitted<M> {
         power.audit.metrics().begun();
         self.power.tasks.spawn(async move {
             let name = member.host.to_string();
-            let about = About {
+            let about = CallDetails {
                 call,
                 host: &name,
                 action: Some(action),
@@ -418,7 +418,7 @@ impl<M: Membership> PowerService for Api<M> {
             .admit(caller(&request)?, "SetPower", &request.get_ref().host)
             .await?;
         let begun = admitted.begin(request.get_ref()).await;
-        let (Begun::Known(follower) | Begun::New(_, follower)) = admitted.answer(begun)?;
+        let (Begun::Repeated(follower) | Begun::New(_, follower)) = admitted.answer(begun)?;
         let held = admitted.held;
         // The call keeps its place until its last step.
         let steps = follower.steps().inspect(move |_| {

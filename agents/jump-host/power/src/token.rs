@@ -127,7 +127,7 @@ impl Reviews {
             ));
         };
         let holder = self.review(token).await?;
-        self.keep(digest, &holder);
+        self.cache(digest, &holder);
         Ok(holder)
     }
 
@@ -168,7 +168,7 @@ impl Reviews {
         (*until > Instant::now()).then(|| holder.clone())
     }
 
-    fn keep(&self, digest: [u8; 32], holder: &Holder) {
+    fn cache(&self, digest: [u8; 32], holder: &Holder) {
         let now = Instant::now();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= MAX_CACHED_REVIEWS {

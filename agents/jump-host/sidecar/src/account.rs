@@ -27,9 +27,9 @@ pub enum Error {
     /// Something in its directory.
     #[error("{} cannot be written", path.display())]
     Home {
-        /// What.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },

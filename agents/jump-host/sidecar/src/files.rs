@@ -31,7 +31,7 @@ pub enum Error {
     Directory {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },

@@ -82,7 +82,7 @@ pub enum Error {
     Start {
         /// The program.
         program: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -197,7 +197,7 @@ impl Server {
                 },
                 ended = child.wait() => return Err(Error::Ended(ended.map_err(|source| self.failed(source))?)),
                 _ = pace.tick() => {
-                    orphans::reap(&own(&child));
+                    orphans::reap(&process_ids(&child));
                     let configuration = self.configuration().await;
                     self.reload(&mut reload, &configuration, &child, &options).await;
                     self.report(reload.running(&configuration));
@@ -230,14 +230,14 @@ impl Server {
     async fn options(&self) -> Result<Vec<String>, Error> {
         let mut options = Vec::new();
         for option in NEWER {
-            options.extend(self.if_known(option).await?);
+            options.extend(self.if_supported(option).await?);
         }
-        if let Some(option) = self.if_known(&self.environment.set_env()).await? {
+        if let Some(option) = self.if_supported(&self.environment.set_env()).await? {
             options.push(option);
             return Ok(options);
         }
         match self.environment.write(&self.home) {
-            Ok(()) => options.extend(self.if_known(INSTEAD_OF_SET_ENV).await?),
+            Ok(()) => options.extend(self.if_supported(INSTEAD_OF_SET_ENV).await?),
             Err(error) => {
                 tracing::error!(%error, "the environment file of the ssh user cannot be written: sessions start without its variables");
             }
@@ -246,7 +246,7 @@ impl Server {
     }
 
     /// If the check of an option fails, the option does not count as unknown: sshd would run with fewer restrictions.
-    async fn if_known(&self, option: &str) -> Result<Option<String>, Error> {
+    async fn if_supported(&self, option: &str) -> Result<Option<String>, Error> {
         let option = option.to_owned();
         match self.check(std::slice::from_ref(&option)).await {
             Ok(()) => Ok(Some(option)),
@@ -385,7 +385,7 @@ fn as_arguments(options: &[String]) -> impl Iterator<Item = &str> {
 }
 
 /// The number of sshd's process, while it runs.
-fn own(child: &Child) -> Vec<u32> {
+fn process_ids(child: &Child) -> Vec<u32> {
     child.id().into_iter().collect()
 }
 

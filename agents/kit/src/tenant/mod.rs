@@ -44,9 +44,9 @@ pub enum Error {
     /// There is no connection to it.
     #[error("the tenant's API server {server} does not answer: {reason}")]
     Unreachable {
-        /// Where it is.
+        /// URL of the API server.
         server: String,
-        /// Why not.
+        /// The cause.
         reason: String,
     },
 }

@@ -78,7 +78,7 @@ parsed! {
 parsed! {
     /// How a person is found. Attributes have only letters, digits, '-' and '.'.
     pub struct UserSearch {
-        /// Where.
+        /// Base, filter and scope of the search.
         search: Search,
         /// Attribute that has what people type as their name.
         username: String,
@@ -94,7 +94,7 @@ parsed! {
 parsed! {
     /// How a person's groups are found. Attributes have only letters, digits, '-' and '.'.
     pub struct GroupSearch {
-        /// Where.
+        /// Base, filter and scope of the search.
         search: Search,
         /// Attribute of a person that groups name; `DN` is the name of the person's entry.
         user_attribute: String,

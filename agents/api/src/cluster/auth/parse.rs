@@ -6,7 +6,7 @@ mod place;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use place::At;
+use place::FieldPath;
 use vocabulary::dns;
 
 use super::text::{HttpsUrl, MAX_CHARACTERS};
@@ -57,7 +57,7 @@ pub(in crate::cluster) fn parse(spec: &AuthSpec, path: &str, faults: &mut Vec<Fa
         node_port: _,
     } = spec;
     let before = faults.len();
-    let mut at = At::new(path, faults);
+    let mut at = FieldPath::new(path, faults);
     let hostname = at.checked("hostname", hostname.as_deref(), dns::is_subdomain, DNS_NAME);
     let issuer = at.url("issuer", issuer.as_deref());
     let connectors = at.bounded("connectors", connectors.as_ref(), MAX_CONNECTORS);
@@ -123,7 +123,7 @@ pub(in crate::cluster) fn parse(spec: &AuthSpec, path: &str, faults: &mut Vec<Fa
     })
 }
 
-fn oidc_client(spec: &OidcClientSpec, at: &mut At<'_>) -> Option<OidcClient> {
+fn oidc_client(spec: &OidcClientSpec, at: &mut FieldPath<'_>) -> Option<OidcClient> {
     let OidcClientSpec {
         id,
         name,
@@ -195,7 +195,7 @@ fn is_redirect(uri: &str) -> bool {
     printable && uri.len() <= MAX_CHARACTERS && local().or_else(remote).is_some()
 }
 
-fn expiry(spec: &ExpirySpec, at: &mut At<'_>) -> Expiry {
+fn expiry(spec: &ExpirySpec, at: &mut FieldPath<'_>) -> Expiry {
     let ExpirySpec {
         signing_keys,
         id_tokens,
@@ -221,7 +221,7 @@ fn expiry(spec: &ExpirySpec, at: &mut At<'_>) -> Expiry {
     expiry
 }
 
-fn binding(spec: &GroupSpec, at: &mut At<'_>) -> Option<GroupBinding> {
+fn binding(spec: &GroupSpec, at: &mut FieldPath<'_>) -> Option<GroupBinding> {
     let GroupSpec {
         group,
         cluster_role,

@@ -276,8 +276,8 @@ fn without(consumer: &ConsumerReference, owners: &[OwnerReference]) -> (Inventor
 async fn left(objects: Vec<Stored>, (inventory, host): &(Inventory, HostId)) -> [Option<String>; 2] {
     let left = find_left(&server(objects), inventory, &served(None), host).await;
     match left.unwrap() {
-        Some(Left::Collected(owner)) => [Some(owner), None],
-        Some(Left::Machine(machine)) => [None, Some(machine.to_string())],
+        Some(Remains::Collected(owner)) => [Some(owner), None],
+        Some(Remains::Machine(machine)) => [None, Some(machine.to_string())],
         None => [None, None],
     }
 }

@@ -13,7 +13,7 @@ use super::object::{HostLabels, Object};
 
 /// The `SIPCluster` and role that need consent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asking<'a> {
+pub(super) struct Requester<'a> {
     pub(super) cluster: &'a ClusterId,
     /// The Cluster API cluster that it serves.
     pub(super) served: &'a ClusterApiCluster,
@@ -33,11 +33,11 @@ pub(super) enum Denied {
 
 /// Whether the object is of the `SIPCluster`, by itself and by its template.
 pub(super) fn check(
-    asking: Asking<'_>,
+    asking: Requester<'_>,
     object: &Object,
     template: Option<&HostLabels>,
 ) -> Result<(), Denied> {
-    let Asking {
+    let Requester {
         cluster,
         served,
         role,
@@ -61,8 +61,12 @@ pub(super) fn check(
 
 /// Why there is no consent, for messages. It is the same text for an object of another tenant and for one that does not exist, so
 /// that no tenant learns the names of others' objects.
-pub(super) fn describe(asking: Asking<'_>, (kind, key): (ScaledKind, &ObjectKey), denied: &Denied) -> String {
-    let Asking {
+pub(super) fn describe(
+    asking: Requester<'_>,
+    (kind, key): (ScaledKind, &ObjectKey),
+    denied: &Denied,
+) -> String {
+    let Requester {
         cluster,
         served,
         role,
@@ -234,7 +238,7 @@ mod tests {
         ] {
             let cluster_id = ClusterId::new(key(asks.0, asks.1), "u");
             let served = ClusterApiCluster::served_by(annotation, asks.1);
-            let asking = Asking {
+            let asking = Requester {
                 cluster: &cluster_id,
                 served: &served,
                 role: "Worker",
@@ -249,7 +253,7 @@ mod tests {
         // A spec cannot name these; labels can be empty.
         let cluster = ClusterId::new(key("a", "shop"), "u");
         let served = ClusterApiCluster::served_by(None, "shop");
-        let asking = Asking {
+        let asking = Requester {
             cluster: &cluster,
             served: &served,
             role: "Worker",

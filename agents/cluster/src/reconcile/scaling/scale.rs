@@ -26,7 +26,7 @@ impl Scale {
         &self.object
     }
 
-    pub(super) fn to(&self) -> u32 {
+    pub(super) fn replicas(&self) -> u32 {
         self.to
     }
 

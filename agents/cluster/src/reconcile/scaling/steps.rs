@@ -9,7 +9,7 @@ use api::{
 use kit::{conditions::Finding, placement::Member};
 
 use super::{
-    consent::{self, Asking, Denied},
+    consent::{self, Denied, Requester},
     lookup::Lookup,
     object::Object,
     rule::{self, Hosts, State},
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::reconcile::{
     advice::is_surplus,
-    findings::named,
+    findings::first_few,
     observation::{Holding, MachineLookup},
     served_cluster::{ServedCluster, User},
 };
@@ -75,7 +75,11 @@ pub(in crate::reconcile) fn steps(cluster: &Cluster, holding: &Holding, acts: bo
     };
     Steps {
         scales,
-        finding: Some(finding(conditions::CLUSTER_API_SYNCED, reason, named(&messages))),
+        finding: Some(finding(
+            conditions::CLUSTER_API_SYNCED,
+            reason,
+            first_few(&messages),
+        )),
         pause: Some(if reason == Reason::Synced {
             RESYNC_PERIOD
         } else {
@@ -94,7 +98,7 @@ fn step(
     let cluster = holding.placement.cluster();
     let served = holding.served();
     let role = scaled.role().as_str();
-    let asking = Asking {
+    let asking = Requester {
         cluster,
         served: &served,
         role,

@@ -23,7 +23,7 @@ pub(in crate::reconcile) async fn set(client: &Client, scale: &Scale) -> kube::R
         resource_version,
     } = scale.object();
     let condition = (uid.as_str(), resource_version.as_str());
-    let spec = json!({ "replicas": scale.to() });
+    let spec = json!({ "replicas": scale.replicas() });
     apply::apply_spec_of(
         client,
         MANAGER,

@@ -224,7 +224,7 @@ async fn a_poll_ends_whether_the_server_answers_or_not() {
             _ => (200, nodes.clone()),
         });
         let began = Instant::now();
-        let result = in_time(std::future::ready(Ok(tenant)), &drains).await;
+        let result = list_and_drain(std::future::ready(Ok(tenant)), &drains).await;
         assert_eq!(began.elapsed().as_secs(), POLL_TIMEOUT.as_secs());
         match result {
             Ok(Observation { nodes, drains }) => assert_eq!((nodes.len(), Some(drains.len())), (3, found)),
@@ -235,6 +235,6 @@ async fn a_poll_ends_whether_the_server_answers_or_not() {
         }
     }
     let began = Instant::now();
-    assert!(in_time(std::future::pending(), &drains).await.is_err());
+    assert!(list_and_drain(std::future::pending(), &drains).await.is_err());
     assert_eq!(began.elapsed().as_secs(), POLL_TIMEOUT.as_secs());
 }

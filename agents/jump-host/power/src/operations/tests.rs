@@ -14,7 +14,7 @@ fn begin(all: &Arc<Operations>, key: &str, host: &str) -> Result<Begun, Error> {
 fn new(begun: Result<Begun, Error>) -> (Operation, Follower) {
     match begun.unwrap() {
         Begun::New(operation, follower) => (operation, follower),
-        Begun::Known(_) => panic!("known"),
+        Begun::Repeated(_) => panic!("known"),
     }
 }
 
@@ -29,12 +29,12 @@ async fn a_repetition_gets_the_same_steps_and_carries_nothing_out() {
     let all = Arc::new(Operations::default());
     let (operation, first) = new(begin(&all, KEY, "h"));
     operation.step(Step::Sent(Sent {}));
-    let Begun::Known(second) = begin(&all, KEY, "h").unwrap() else {
+    let Begun::Repeated(second) = begin(&all, KEY, "h").unwrap() else {
         panic!("it is carried out again");
     };
     operation.step(Step::Done(Done::default()));
     operation.end(Ok(()));
-    let Begun::Known(third) = begin(&all, KEY, "h").unwrap() else {
+    let Begun::Repeated(third) = begin(&all, KEY, "h").unwrap() else {
         panic!("it is carried out again");
     };
     let expected = [
@@ -66,7 +66,7 @@ async fn a_repetition_of_what_failed_fails_in_the_same_way() {
     let all = Arc::new(Operations::default());
     let (operation, _) = new(begin(&all, KEY, "h"));
     operation.end(Err(Status::aborted("x")));
-    let Begun::Known(again) = begin(&all, KEY, "h").unwrap() else {
+    let Begun::Repeated(again) = begin(&all, KEY, "h").unwrap() else {
         panic!("it is carried out again");
     };
     assert_eq!(all_steps(again).await, [Err(tonic::Code::Aborted)]);
@@ -191,12 +191,15 @@ async fn an_action_is_forgotten_a_time_after_its_end() {
     let (operation, _) = new(begin(&all, KEY, "h"));
     tokio::time::advance(2 * RETENTION).await;
     assert!(
-        matches!(begin(&all, KEY, "h").unwrap(), Begun::Known(_)),
+        matches!(begin(&all, KEY, "h").unwrap(), Begun::Repeated(_)),
         "unfinished"
     );
     operation.end(Ok(()));
     tokio::time::advance(RETENTION.saturating_sub(Duration::from_secs(1))).await;
-    assert!(matches!(begin(&all, KEY, "h").unwrap(), Begun::Known(_)), "ended");
+    assert!(
+        matches!(begin(&all, KEY, "h").unwrap(), Begun::Repeated(_)),
+        "ended"
+    );
     tokio::time::advance(Duration::from_secs(2)).await;
     new(begin(&all, KEY, "h"));
 }

@@ -103,7 +103,7 @@ impl Client {
                 return Ok(system);
             }
             let location = answer.header(&LOCATION).unwrap_or_default();
-            path = reference::own(&self.address, location)?;
+            path = reference::path_on_bmc(&self.address, location)?;
         }
         Err(Failure::NotRedfish {
             bmc: self.address.authority(),

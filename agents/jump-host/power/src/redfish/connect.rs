@@ -42,7 +42,7 @@ pub(super) struct Connection {
 
 /// Opens a connection within the time that a BMC has for it.
 pub(super) async fn open(network: &Network, address: &Address, route: Route) -> Result<Connection, Failure> {
-    let within = network.patience().connect;
+    let within = network.timeouts().connect;
     let opening = opened(network, address, route);
     timeout(within, opening).await.unwrap_or_else(|_elapsed| {
         Err(Failure::Slow {

@@ -50,7 +50,7 @@ pub(super) async fn exchange(
     (method, path, login): (Method, &str, &Login),
     body: Option<&serde_json::Value>,
 ) -> Result<Answer, Failure> {
-    let within = network.patience().answer;
+    let within = network.timeouts().answer;
     let exchanged = exchanged(address, connection, (method, path, login), body);
     timeout(within, exchanged).await.unwrap_or_else(|_elapsed| {
         Err(Failure::Slow {

@@ -10,7 +10,7 @@ pub enum Failure {
     Unreachable {
         /// Host and port.
         bmc: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -21,7 +21,7 @@ pub enum Failure {
         proxy: String,
         /// Host and port of the BMC.
         bmc: String,
-        /// Why.
+        /// The reason that the proxy states.
         why: String,
     },
     /// No TLS, or a certificate that is not trusted.
@@ -31,7 +31,7 @@ pub enum Failure {
     Tls {
         /// Host and port.
         bmc: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -50,7 +50,7 @@ pub enum Failure {
     Broken {
         /// Host and port.
         bmc: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

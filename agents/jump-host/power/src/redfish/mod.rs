@@ -19,4 +19,4 @@ mod session;
 pub use client::{ActionConnection, Client, Unsent};
 pub use failure::Failure;
 pub use model::{Console, Power, Reading, System};
-pub use network::{Network, NetworkArgs, NetworkError, Patience, Proxy, Route};
+pub use network::{Network, NetworkArgs, NetworkError, Proxy, Route, Timeouts};

@@ -258,7 +258,7 @@ impl RawSystem {
                 info,
             }) => {
                 let target = target.ok_or_else(|| not_redfish("a reset action without target"))?;
-                let target = reference::own(address, &target)?;
+                let target = reference::path_on_bmc(address, &target)?;
                 // A BMC serves many systems: the action must be this one's.
                 let read = path.strip_suffix('/').unwrap_or(path);
                 let id = id.as_deref().map(|id| id.strip_suffix('/').unwrap_or(id));
@@ -274,7 +274,9 @@ impl RawSystem {
                 Some(Reset {
                     target,
                     offered: offered.map(|values| listed(&values)),
-                    info: info.map(|info| reference::own(address, &info)).transpose()?,
+                    info: info
+                        .map(|info| reference::path_on_bmc(address, &info))
+                        .transpose()?,
                 })
             }
         };

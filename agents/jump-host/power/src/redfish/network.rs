@@ -1,4 +1,4 @@
-//! How BMCs are reached: whom to trust, by which proxy, with how much patience.
+//! How BMCs are reached: whom to trust, by which proxy, with which timeouts.
 
 use std::{
     fmt, fs,
@@ -39,7 +39,7 @@ pub enum NetworkError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -90,16 +90,16 @@ impl fmt::Display for Proxy {
     }
 }
 
-/// How long a BMC may take.
+/// Timeouts of calls of a BMC.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct Timeouts {
     /// For a connection, with its TLS handshake.
     pub connect: Duration,
     /// For an answer, from the request to its last byte.
     pub answer: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     /// BMCs are slow: some need several seconds for one system.
     fn default() -> Self {
         Self {
@@ -124,7 +124,7 @@ pub struct Network {
     verifying: Arc<ClientConfig>,
     trusting: Arc<ClientConfig>,
     proxy: Option<Proxy>,
-    patience: Patience,
+    timeouts: Timeouts,
     loopback: bool,
     resolver: Resolver,
 }
@@ -133,7 +133,7 @@ impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Network")
             .field("proxy", &self.proxy)
-            .field("patience", &self.patience)
+            .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }
 }
@@ -143,7 +143,7 @@ impl Network {
     ///
     /// # Errors
     /// As [`NetworkError`] lists.
-    pub fn new(args: &NetworkArgs, patience: Patience) -> Result<Self, NetworkError> {
+    pub fn new(args: &NetworkArgs, timeouts: Timeouts) -> Result<Self, NetworkError> {
         let NetworkArgs { bmc_ca, bmc_proxy } = args;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = || {
@@ -162,7 +162,7 @@ impl Network {
             verifying: Arc::new(verifying),
             trusting: Arc::new(trusting),
             proxy: bmc_proxy.clone(),
-            patience,
+            timeouts,
             loopback: false,
             resolver: Resolver::from_system().map_err(NetworkError::Resolver)?,
         })
@@ -201,7 +201,7 @@ impl Network {
         }
         let host = address.host();
         let lookup = self.resolver.addresses(&host, address.port());
-        let Ok(Ok(found)) = timeout(self.patience.connect, lookup).await else {
+        let Ok(Ok(found)) = timeout(self.timeouts.connect, lookup).await else {
             return Vec::new();
         };
         found
@@ -210,9 +210,9 @@ impl Network {
             .collect()
     }
 
-    /// How long a BMC may take.
-    pub(super) fn patience(&self) -> Patience {
-        self.patience
+    /// Timeouts of calls of a BMC.
+    pub(super) fn timeouts(&self) -> Timeouts {
+        self.timeouts
     }
 
     pub(super) fn tls(&self, route: Route) -> Arc<ClientConfig> {
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_bmc_is_never_this_machine_or_a_link_local_address() {
-        let network = Network::new(&NetworkArgs::default(), Patience::default()).unwrap();
+        let network = Network::new(&NetworkArgs::default(), Timeouts::default()).unwrap();
         for near in [
             "127.0.0.1",
             "127.8.8.8",
@@ -347,7 +347,7 @@ mod tests {
             bmc_ca: None,
             bmc_proxy: Some(proxy),
         };
-        let network = Network::new(&args, Patience::default()).unwrap();
+        let network = Network::new(&args, Timeouts::default()).unwrap();
         let route = |proxy| Route { verify: true, proxy };
         for host in ["localhost:8443", "127.0.0.1:8443", "[::ffff:127.0.0.1]:8443"] {
             let address = format!("redfish://{host}/redfish/v1/Systems/1");
@@ -368,7 +368,7 @@ mod tests {
             bmc_ca: Some(file.path().to_owned()),
             bmc_proxy: None,
         };
-        let error = Network::new(&args, Patience::default()).unwrap_err();
+        let error = Network::new(&args, Timeouts::default()).unwrap_err();
         assert!(
             error.to_string().contains(&file.path().display().to_string()),
             "{error}"

@@ -7,8 +7,8 @@ use crate::bmc::{Address, is_identifier};
 const MAX_PATH_BYTES: usize = 1024;
 
 /// The path that a reference names on the BMC itself: a path below `/redfish`, or a URL with such a path and the BMC's own origin.
-pub(super) fn own(address: &Address, reference: &str) -> Result<String, Failure> {
-    local(address, reference).ok_or_else(|| elsewhere(address, reference))
+pub(super) fn path_on_bmc(address: &Address, reference: &str) -> Result<String, Failure> {
+    local(address, reference).ok_or_else(|| foreign_reference(address, reference))
 }
 
 /// The path of a resource that the BMC has just created, such as a session. Its origin is dropped: a BMC may name itself by a host name that
@@ -20,10 +20,10 @@ pub(super) fn created(address: &Address, reference: &str) -> Result<String, Fail
         split(reference).map(|(_, _, path)| path)
     };
     path.and_then(below_redfish)
-        .ok_or_else(|| elsewhere(address, reference))
+        .ok_or_else(|| foreign_reference(address, reference))
 }
 
-fn elsewhere(address: &Address, reference: &str) -> Failure {
+fn foreign_reference(address: &Address, reference: &str) -> Failure {
     Failure::Elsewhere {
         bmc: address.authority(),
         found: printable(reference),
@@ -78,7 +78,7 @@ mod tests {
             (&tls, "https://192.0.2.1:443/redfish/v1", "/redfish/v1"),
             (&plain, "http://BMC.example:8000/redfish/v1", "/redfish/v1"),
         ] {
-            assert_eq!(own(address, reference).unwrap(), path);
+            assert_eq!(path_on_bmc(address, reference).unwrap(), path);
         }
         for (address, reference) in [
             (&tls, ""),
@@ -98,7 +98,7 @@ mod tests {
             (&plain, "http://bmc.example/redfish/v1"),
             (&plain, "https://bmc.example:8000/redfish/v1"),
         ] {
-            let error = own(address, reference).unwrap_err();
+            let error = path_on_bmc(address, reference).unwrap_err();
             assert!(matches!(error, Failure::Elsewhere { .. }), "{reference}: {error}");
         }
     }

@@ -38,7 +38,7 @@ pub(super) async fn login(
     let Some(sessions) = root.sessions() else {
         return Ok((basic()?, None));
     };
-    let sessions = reference::own(address, &sessions)?;
+    let sessions = reference::path_on_bmc(address, &sessions)?;
     let body = credentials.session();
     let made = (Method::POST, &*sessions, &Login::None);
     let made = exchange::exchange(network, address, connection, made, Some(&body)).await?;
@@ -62,7 +62,7 @@ pub(super) async fn login(
             });
         }
     }
-    let session = named(address, &made);
+    let session = session_path(address, &made);
     let Some(token) = made.headers.get(TOKEN) else {
         if let (Some(Ok(session)), Ok(login)) = (session, basic()) {
             end(network, address, connection, (&session, &login)).await;
@@ -80,7 +80,7 @@ pub(super) async fn login(
 
 /// Where a session is: by the header of the answer, or by its body, where some BMCs alone have it. Each session that is not ended takes one of
 /// the few of the BMC until it times out.
-fn named(address: &Address, made: &Answer) -> Option<Result<String, Failure>> {
+fn session_path(address: &Address, made: &Answer) -> Option<Result<String, Failure>> {
     let by_header = made
         .header(&LOCATION)
         .map(|location| reference::created(address, location));

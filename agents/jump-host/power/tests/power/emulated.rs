@@ -7,7 +7,7 @@ use power::{
     action::Action,
     bmc::{Address, Credentials},
     observation::Observation,
-    redfish::{Client, Failure, Network, NetworkArgs, Patience, Power, Route},
+    redfish::{Client, Failure, Network, NetworkArgs, Power, Route, Timeouts},
 };
 use sandbox::{
     process::Group,
@@ -38,7 +38,7 @@ fn trusting(emulator: &RedfishEmulator) -> Network {
     }
     let ca = emulator.authority().display().to_string();
     let Program { network } = clap::Parser::parse_from(["program", "--bmc-ca", &ca]);
-    Network::new(&network, Patience::default())
+    Network::new(&network, Timeouts::default())
         .unwrap()
         .with_loopback()
 }
@@ -108,7 +108,7 @@ async fn wrong_credentials_and_untrusted_certificates_are_named() {
     let failure = login.unwrap().system().await.unwrap_err();
     assert!(matches!(failure, Failure::Unauthorized { .. }), "{failure}");
 
-    let strangers = Network::new(&NetworkArgs::default(), Patience::default())
+    let strangers = Network::new(&NetworkArgs::default(), Timeouts::default())
         .unwrap()
         .with_loopback();
     let failure = Client::login(&strangers, &address, VERIFIED, &credentials(USER, PASSWORD))

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use power::{
     bmc::Address,
-    redfish::{Client, Failure, Network, NetworkArgs, Patience, Route, System, Unsent},
+    redfish::{Client, Failure, Network, NetworkArgs, Route, System, Timeouts, Unsent},
 };
 
 use crate::{
@@ -17,7 +17,7 @@ const ROUTE: Route = Route {
     proxy: false,
 };
 /// So that tests end soon.
-const PATIENCE: Patience = Patience {
+const TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_millis(500),
     answer: Duration::from_millis(700),
 };
@@ -25,7 +25,7 @@ const PATIENCE: Patience = Patience {
 const BOUND: Duration = Duration::from_secs(10);
 
 fn network() -> Network {
-    Network::new(&NetworkArgs::default(), PATIENCE)
+    Network::new(&NetworkArgs::default(), TIMEOUTS)
         .unwrap()
         .with_loopback()
 }
@@ -145,7 +145,7 @@ async fn a_redirect_is_followed_to_the_same_system_alone() {
 #[tokio::test]
 async fn a_bmc_on_this_machine_is_refused_unless_a_test_has_it() {
     let server = FaultServer::start(Fault::None).await;
-    let network = Network::new(&NetworkArgs::default(), PATIENCE).unwrap();
+    let network = Network::new(&NetworkArgs::default(), TIMEOUTS).unwrap();
     for address in [
         server.bmc_address(),
         server.bmc_address().replace("127.0.0.1", "localhost"),

@@ -19,8 +19,8 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use power::{
-    Answers, Config, Pace, Power, PowerMetrics, ServeArgs, Server, Standing,
-    redfish::{Network, NetworkArgs, Patience},
+    Answers, Config, EffectPolling, Power, PowerMetrics, ServeArgs, Server, Standing,
+    redfish::{Network, NetworkArgs, Timeouts},
 };
 use proto::power::v1::power_service_client::PowerServiceClient;
 use sandbox::{
@@ -46,9 +46,9 @@ pub(crate) const HOSTS: &str = "metal";
 const AGENT: (&str, &str) = ("sip-system", "sip-jump-host-agent");
 pub(crate) const SERVER_NAME: &str = "sip-jump-host-agent-power.sip-system.svc";
 /// Fast, so that tests end soon.
-const PACE: Pace = Pace {
-    settle: Duration::from_mins(1),
-    poll: Duration::from_millis(200),
+const EFFECT_POLLING: EffectPolling = EffectPolling {
+    timeout: Duration::from_mins(1),
+    interval: Duration::from_millis(200),
 };
 
 /// A jump host's pod.
@@ -191,16 +191,16 @@ impl Stage {
             .await
             .unwrap();
         let client = self.site.client_from(&kubeconfig).await.unwrap();
-        let patience = Patience {
+        let timeouts = Timeouts {
             connect: Duration::from_secs(5),
             answer: Duration::from_secs(5),
         };
         let config = Config {
             host_namespaces: [HOSTS.to_owned()].into(),
-            network: Network::new(&self.program().network, patience)
+            network: Network::new(&self.program().network, timeouts)
                 .unwrap()
                 .with_loopback(),
-            pace: PACE,
+            effect_polling: EFFECT_POLLING,
             metrics: PowerMetrics::default(),
             answers: self.answers.clone(),
             stop: self.stop.clone(),

@@ -2,7 +2,7 @@
 
 use vocabulary::dns;
 
-use super::place::At;
+use super::place::FieldPath;
 use super::{DNS_NAME, MAX_CONNECTOR_ITEMS};
 use crate::cluster::auth::connector::{
     Connector, Github, GithubOrganization, GroupSearch, Ldap, Search, Source, UpstreamOidc, UserSearch,
@@ -19,7 +19,7 @@ const ATTRIBUTE: &str =
 const FILTER: &str =
     r"must be one LDAP filter in parentheses, each closed, with \ only before two hexadecimal digits";
 
-pub(super) fn connector(spec: &ConnectorSpec, at: &mut At<'_>) -> Option<Connector> {
+pub(super) fn connector(spec: &ConnectorSpec, at: &mut FieldPath<'_>) -> Option<Connector> {
     let ConnectorSpec {
         id,
         name,
@@ -56,7 +56,7 @@ pub(super) fn connector(spec: &ConnectorSpec, at: &mut At<'_>) -> Option<Connect
     })
 }
 
-fn ldap(spec: &LdapSpec, at: &mut At<'_>) -> Option<Ldap> {
+fn ldap(spec: &LdapSpec, at: &mut FieldPath<'_>) -> Option<Ldap> {
     let LdapSpec {
         host,
         start_tls,
@@ -109,7 +109,7 @@ fn ldap(spec: &LdapSpec, at: &mut At<'_>) -> Option<Ldap> {
     })
 }
 
-fn user_search(spec: &UserSearchSpec, at: &mut At<'_>) -> Option<UserSearch> {
+fn user_search(spec: &UserSearchSpec, at: &mut FieldPath<'_>) -> Option<UserSearch> {
     let UserSearchSpec {
         base_dn,
         filter,
@@ -139,7 +139,7 @@ fn user_search(spec: &UserSearchSpec, at: &mut At<'_>) -> Option<UserSearch> {
     })
 }
 
-fn group_search(spec: &GroupSearchSpec, at: &mut At<'_>) -> Option<GroupSearch> {
+fn group_search(spec: &GroupSearchSpec, at: &mut FieldPath<'_>) -> Option<GroupSearch> {
     let GroupSearchSpec {
         base_dn,
         filter,
@@ -160,7 +160,12 @@ fn group_search(spec: &GroupSearchSpec, at: &mut At<'_>) -> Option<GroupSearch> 
     })
 }
 
-fn search(base: Option<&str>, filter: Option<&str>, scope: Option<&str>, at: &mut At<'_>) -> Option<Search> {
+fn search(
+    base: Option<&str>,
+    filter: Option<&str>,
+    scope: Option<&str>,
+    at: &mut FieldPath<'_>,
+) -> Option<Search> {
     let base_dn = at.required("baseDN", base);
     let filter = at.checked("filter", filter, is_filter, FILTER);
     let scopes = |scope: &str| ["sub", "one"].contains(&scope);
@@ -172,11 +177,11 @@ fn search(base: Option<&str>, filter: Option<&str>, scope: Option<&str>, at: &mu
     })
 }
 
-fn attribute(field: &str, value: Option<&str>, at: &mut At<'_>) -> Option<String> {
+fn attribute(field: &str, value: Option<&str>, at: &mut FieldPath<'_>) -> Option<String> {
     at.checked(field, value, is_attribute, ATTRIBUTE)
 }
 
-fn oidc(spec: &UpstreamOidcSpec, at: &mut At<'_>) -> Option<UpstreamOidc> {
+fn oidc(spec: &UpstreamOidcSpec, at: &mut FieldPath<'_>) -> Option<UpstreamOidc> {
     let UpstreamOidcSpec {
         issuer,
         client_id,
@@ -201,7 +206,7 @@ fn oidc(spec: &UpstreamOidcSpec, at: &mut At<'_>) -> Option<UpstreamOidc> {
     })
 }
 
-fn github(spec: &GithubSpec, at: &mut At<'_>) -> Option<Github> {
+fn github(spec: &GithubSpec, at: &mut FieldPath<'_>) -> Option<Github> {
     let GithubSpec {
         client_id,
         client_secret,
@@ -238,7 +243,7 @@ fn github(spec: &GithubSpec, at: &mut At<'_>) -> Option<Github> {
     })
 }
 
-fn lines(field: &str, values: Option<&Vec<String>>, at: &mut At<'_>) -> Vec<String> {
+fn lines(field: &str, values: Option<&Vec<String>>, at: &mut FieldPath<'_>) -> Vec<String> {
     let values = at.bounded(field, values, MAX_CONNECTOR_ITEMS).iter().enumerate();
     values
         .filter_map(|(index, value)| at.line(&format!("{field}[{index}]"), Some(value)))

@@ -14,12 +14,12 @@ const SECRET: &str = "must be the name of a Secret: at most 253 lowercase letter
 const SECRET_KEY: &str = "must be a key of a Secret: at most 253 letters, digits, '-', '_' and '.'";
 
 /// The path of an object in the spec, and the list that receives the faults of its fields.
-pub(super) struct At<'a> {
+pub(super) struct FieldPath<'a> {
     path: String,
     faults: &'a mut Vec<Fault>,
 }
 
-impl<'a> At<'a> {
+impl<'a> FieldPath<'a> {
     pub(super) fn new(path: &str, faults: &'a mut Vec<Fault>) -> Self {
         Self {
             path: path.to_owned(),
@@ -27,8 +27,8 @@ impl<'a> At<'a> {
         }
     }
 
-    pub(super) fn below(&mut self, field: &str) -> At<'_> {
-        At {
+    pub(super) fn below(&mut self, field: &str) -> FieldPath<'_> {
+        FieldPath {
             path: self.field(field),
             faults: self.faults,
         }
