@@ -28,10 +28,10 @@ pub struct BareMetalHost {
     /// Name, namespace, uid, labels, annotations.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is asked of the host.
+    /// The desired state of the host.
     #[serde(default)]
     pub spec: BareMetalHostSpec,
-    /// What metal3 knows of the host.
+    /// The observed state of the host, as metal3 writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<BareMetalHostStatus>,
 }
@@ -94,7 +94,7 @@ impl kube::Resource for BareMetalHost {
     }
 }
 
-/// What is asked of a host.
+/// The desired state of a host.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BareMetalHostSpec {
@@ -161,7 +161,7 @@ pub struct ConsumerReference {
     pub name: Option<String>,
 }
 
-/// What metal3 knows of a host.
+/// The observed state of a host, as metal3 writes it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BareMetalHostStatus {
@@ -199,7 +199,7 @@ pub struct HostCondition {
     /// Why, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// For people.
+    /// For users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

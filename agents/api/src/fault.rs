@@ -10,7 +10,7 @@ const MAX_PATH_CHARACTERS: usize = 4 * MAX_VALUE_CHARACTERS;
 const MAX_RULE_BYTES: usize = 1_000;
 const ABSENT: &str = "absent";
 
-/// One thing that is wrong with one field.
+/// One fault of one field.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Fault {
     path: String,

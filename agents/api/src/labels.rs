@@ -6,7 +6,7 @@ pub use vocabulary::labels::{CLUSTER_NAME, CLUSTER_NAMESPACE, NODE_TYPE};
 /// On a host that Cluster API uses: name of the Cluster that the Machine on it belongs to. CAPM3 writes it with the consumer.
 pub const CLUSTER_API: &str = "cluster.x-k8s.io/cluster-name";
 
-/// On a host, by CAPM3 where a template says `nodeReuse`: the owner for whose Machines CAPM3 keeps the host. The label stays when the Machine is
+/// On a host, by CAPM3 where a template sets `nodeReuse`: the owner for whose Machines CAPM3 keeps the host. The label stays when the Machine is
 /// gone. CAPM3 then does not choose the host for any other owner, and reports no reason.
 pub const NODE_REUSE: &str = "infrastructure.cluster.x-k8s.io/node-reuse";
 

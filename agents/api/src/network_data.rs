@@ -33,7 +33,7 @@ impl fmt::Display for SecretName {
 }
 
 /// Addresses of a host, and what is wrong with the rest of its networkData. A fault in one network does not hide the
-/// others. Faults quote nothing of the Secret: people who may read Events may not read Secrets.
+/// others. Faults quote nothing of the Secret: users who may read Events may not read Secrets.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NetworkData {
     addresses: BTreeMap<NetworkId, IpAddr>,
@@ -245,7 +245,7 @@ fn length(text: &str) -> String {
     format!("{} characters", text.chars().count())
 }
 
-/// JSON first, because not every JSON is YAML (tabs). The error says only where: parsers quote what they read, and
+/// JSON first, because not every JSON is YAML (tabs). The error states only the position: parsers quote what they read, and
 /// a Secret's content belongs in no message.
 fn document(bytes: &[u8]) -> Result<Value, String> {
     if let Ok(value) = serde_json::from_slice(bytes) {

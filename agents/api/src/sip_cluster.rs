@@ -25,7 +25,7 @@ pub use cluster_api::{ClusterApiSpec, ReplicasSpec};
 pub use left_out::{EmptySpec, LeftOut};
 
 #[expect(clippy::duplicated_attributes, reason = "printer columns of the same type")]
-/// What a tenant asks for: hosts by role, and the services that lead to them.
+/// What a tenant requests: hosts by role, and the services that lead to them.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "airship.airshipit.org",
@@ -134,7 +134,7 @@ pub struct Services {
     pub auth: Option<Vec<AuthSpec>>,
 }
 
-/// What a container asks for and may use, as in a pod's manifest: amounts by the name of the resource.
+/// Resource requests and limits of a container, as in a pod's manifest: amounts by the name of the resource.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourcesSpec {

@@ -70,7 +70,7 @@ pub struct SIPClusterStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub tenant_nodes: Option<TenantNodes>,
-    /// Members per role, for people.
+    /// Members per role, for `kubectl get`.
     #[serde(
         default,
         deserialize_with = "lenient::field",
@@ -99,7 +99,7 @@ pub struct SIPClusterStatus {
 pub enum State {
     /// `Ready` is `True`.
     Ready,
-    /// `Ready` is not `True`, and that can change without a person.
+    /// `Ready` is not `True`, and that can change without an action of a user.
     Progressing,
     /// `Ready` is not `True`, and `Stalled` is `True`.
     Stalled,
@@ -111,7 +111,7 @@ pub enum State {
 pub struct RoleCount {
     /// The role.
     pub role: String,
-    /// How many the spec asks for; 0 for a role that it does not name any more.
+    /// Number that the spec sets; 0 for a role that it no longer names.
     #[schemars(with = "i64", range(min = 0))]
     pub wanted: u32,
     /// Claimed: the scheduler has not observed their labels yet.
@@ -181,16 +181,16 @@ pub struct Member {
     /// When the member came into this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// Since when it is to be replaced: it has failed, or somebody requested its replacement while it works.
+    /// Since when it is to be replaced: it has failed, or a user requested its replacement while it works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_since: Option<Time>,
     /// The member in whose place it comes, as `namespace/name`, until it is bound itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// Why it is releasing: `surplus`, `failed` (also where somebody requested the replacement of a member that works), `gone`, `deleted` or `orphaned`.
+    /// Why it is releasing: `surplus`, `failed` (also where a user requested the replacement of a member that works), `gone`, `deleted` or `orphaned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_reason: Option<String>,
-    /// While it is releasing and in use: the Machine on it that Cluster API is asked to delete first, as `namespace/name`.
+    /// While it is releasing and in use: the Machine on it that is marked so that Cluster API deletes it first, as `namespace/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
 }

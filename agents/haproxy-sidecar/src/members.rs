@@ -141,7 +141,7 @@ impl Members {
         })
     }
 
-    /// What tells apart configurations that differ in more than their servers.
+    /// Identifies what configurations have besides their servers.
     #[must_use]
     pub fn shape(&self) -> &str {
         &self.shape

@@ -1,5 +1,5 @@
 //! The host keys of jump hosts, in the Secret with the jump host's name. Users' ssh clients have stored them, so the agent never replaces one:
-//! existing keys stay, whoever made them, and the agent makes none without an answer of the API server. It does not change a Secret that belongs
+//! existing keys stay, whatever created them, and the agent makes none without an answer of the API server. It does not change a Secret that belongs
 //! to another object.
 
 use std::{

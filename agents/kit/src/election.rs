@@ -2,7 +2,7 @@
 //!
 //! The rules are those of client-go's leader election, with three additions. The last holder counts as the holder
 //! until the Lease has not changed for its duration *by this process's own clock*; clocks are never compared. The holder
-//! counts its time from before it has asked for each renewal, and stops acting when two thirds of it have passed, so
+//! counts its time from before it has requested each renewal, and stops acting when two thirds of it have passed, so
 //! before another replica can begin. Every election raises `leaseTransitions`, also one of the same replica: with the
 //! Lease's uid it distinguishes an old holder's session from a new one's on the scheduler. A Lease alone fences no
 //! write; that, and conditions on writes, do.
@@ -74,7 +74,7 @@ pub struct Leadership {
 /// Why a replica must stop acting.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
-    /// The API server has not taken a renewal in time.
+    /// The API server has not accepted a renewal in time.
     #[error("the Lease {lease} was not renewed in time, and another replica may hold it")]
     Late {
         /// Namespace and name.

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 /// Names of the objects that the Airship SIP operator made begin with these; the name of the cluster follows.
 pub const SIP_PREFIXES: [&str; 2] = ["loadbalancer-controlplane-", "loadbalancer-worker-"];
 
-/// Selects the objects of every load balancer, whoever made them.
+/// Selects the objects of every load balancer, whatever created them.
 #[must_use]
 pub fn selector() -> String {
     format!(

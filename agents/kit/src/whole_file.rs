@@ -1,4 +1,4 @@
-//! Files that are replaced as a whole: whoever reads one gets all of what was there before or all of what is there now.
+//! Files that are replaced as a whole: a reader gets all of the previous or all of the new content.
 
 use std::{
     io,

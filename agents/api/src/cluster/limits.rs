@@ -126,7 +126,7 @@ fn check_services(services: &Services, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Number of ports that an entry asks for; 0 where its range has a fault of its own.
+/// Number of ports of an entry; 0 where its range has a fault of its own.
 fn ports(entry: &LoadBalancerWorkerSpec) -> i64 {
     let range = entry.node_port_range.as_ref();
     let ends = range.and_then(|range| Some((range.start?, range.end?)));

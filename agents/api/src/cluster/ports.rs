@@ -80,14 +80,14 @@ pub(super) fn range(range: Option<&PortRangeSpec>, path: &str, faults: &mut Vec<
     Some(PortRange { start, end })
 }
 
-/// The ports that a cluster's services ask for, each with the field that asks.
+/// The ports of a cluster's services, each with the field that has it.
 #[derive(Default)]
 pub(super) struct Claims {
     by_port: BTreeMap<NonZeroU16, String>,
 }
 
 impl Claims {
-    /// Notes that the field at `path` asks for these ports, and reports those that earlier fields contain too.
+    /// Records that the field at `path` has these ports, and reports those that earlier fields contain too.
     pub(super) fn add(
         &mut self,
         ports: impl Iterator<Item = NonZeroU16>,

@@ -201,7 +201,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     yes(
         Reason::PowerServiceUnavailable,
         "ssh works, and the command `host` does not or soon will not: the agent does not serve PowerService, has no CA for it, or its \
-         certificate is one that jump hosts refuse or that expires soon. The message says which.",
+         certificate is one that jump hosts refuse or that expires soon. The message states which.",
     ),
     yes(
         Reason::BmcUnreachable,

@@ -37,7 +37,7 @@ pub enum ConditionType {
 
 /// Every role has the hosts that the spec sets.
 pub const SCHEDULED: ConditionType = ConditionType::Scheduled;
-/// Every member carries the cluster's labels.
+/// Every member has the cluster's labels.
 pub const HOSTS_LABELED: ConditionType = ConditionType::HostsLabeled;
 /// The cluster is as specified.
 pub const READY: ConditionType = ConditionType::Ready;

@@ -66,16 +66,16 @@ pub struct AuthSpec {
     /// URL that tokens name as their issuer. Default: `https://HOST:PORT/dex` with the hostname and the port of the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// Sources of identities, each of one type. Without connectors and static passwords nobody can log in.
+    /// Sources of identities, each of one type. Without connectors and static passwords no user can log in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connectors: Option<Vec<ConnectorSpec>>,
-    /// Programs that people log in to. Default: `kubernetes`, a public client for kubectl on `localhost`.
+    /// Programs that users log in to. Default: `kubernetes`, a public client for kubectl on `localhost`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<Vec<OidcClientSpec>>,
     /// How long what is issued stays valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiry: Option<ExpirySpec>,
-    /// Rights of people's groups in the tenant cluster.
+    /// Rights of users' groups in the tenant cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<GroupSpec>>,
     /// Secret in the SIPCluster's namespace with a kubeconfig of the tenant cluster under the key `value`, as Cluster API writes it.
@@ -85,7 +85,7 @@ pub struct AuthSpec {
     pub kubeconfig_secret: Option<String>,
     /// Users with a password of their own: key of a Secret with one line `EMAIL:BCRYPT` for each, with a cost of 10 to 16, as
     /// `htpasswd -nBC 12 EMAIL` writes them.
-    /// For emergencies: while it is set, `AuthReady` says so, with the reason `StaticPasswords` if nothing else is wrong.
+    /// For emergencies: while it is set, `AuthReady` states that, with the reason `StaticPasswords` if nothing else is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_passwords: Option<SecretKeySpec>,
 }
@@ -102,7 +102,7 @@ pub struct SecretKeySpec {
     pub key: Option<String>,
 }
 
-/// A source of people: exactly one of `ldap`, `oidc`, `github` and `raw` is set.
+/// A source of users: exactly one of `ldap`, `oidc`, `github` and `raw` is set.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectorSpec {
@@ -110,7 +110,7 @@ pub struct ConnectorSpec {
     /// whatever the id is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// As people see it. Default: its id.
+    /// Name that users see. Default: its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// A directory.
@@ -146,34 +146,34 @@ pub struct LdapSpec {
     /// Key of a Secret with its password. Required with `bindDN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind_password: Option<SecretKeySpec>,
-    /// What the login page asks for. Default: `Username`.
+    /// Label of the name field on the login page. Default: `Username`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username_prompt: Option<String>,
-    /// Required. How a person is found.
+    /// Required. How a user is found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_search: Option<UserSearchSpec>,
-    /// How a person's groups are found. Default: nobody has groups.
+    /// How a user's groups are found. Default: no user has groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_search: Option<GroupSearchSpec>,
 }
 
-/// How a person is found in a directory.
+/// How a user is found in a directory.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserSearchSpec {
-    /// Required. Entry below which people are.
+    /// Required. Entry below which users are.
     #[serde(default, rename = "baseDN", skip_serializing_if = "Option::is_none")]
     pub base_dn: Option<String>,
-    /// Filter that every person matches, such as `(objectClass=person)`.
+    /// Filter that every user matches, such as `(objectClass=person)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
     /// `sub`, the whole subtree, or `one`, one level. Default: `sub`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Required. Attribute that has what people type as their name, such as `uid`.
+    /// Required. Attribute with the name that users enter, such as `uid`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
-    /// Attribute that identifies a person for good. Default: `uid`.
+    /// Attribute that identifies a user permanently. Default: `uid`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_attr: Option<String>,
     /// Attribute that has the email address. Default: `mail`.
@@ -184,7 +184,7 @@ pub struct UserSearchSpec {
     pub name_attr: Option<String>,
 }
 
-/// How a person's groups are found in a directory.
+/// How a user's groups are found in a directory.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupSearchSpec {
@@ -197,7 +197,7 @@ pub struct GroupSearchSpec {
     /// `sub`, the whole subtree, or `one`, one level. Default: `sub`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Attribute of a person that groups name; `DN` is the name of the person's entry. Default: `DN`.
+    /// Attribute of a user that groups name; `DN` is the name of the user's entry. Default: `DN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_attr: Option<String>,
     /// Attribute of a group that names its members. Default: `member`.
@@ -239,7 +239,7 @@ pub struct GithubSpec {
     /// DNS name of a GitHub Enterprise server. Default: github.com.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
-    /// Required. Organizations whose members may log in, at least one: everybody has a GitHub account.
+    /// Required. Organizations whose members may log in, at least one: anyone can create a GitHub account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orgs: Option<Vec<GithubOrgSpec>>,
 }
@@ -256,20 +256,20 @@ pub struct GithubOrgSpec {
     pub teams: Option<Vec<String>>,
 }
 
-/// A program that people log in to.
+/// A program that users log in to.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OidcClientSpec {
     /// Required. Its client id, which tokens name as their audience.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// As people see it. Default: its id.
+    /// Name that users see. Default: its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Key of a Secret with the client's secret. Without it the client is public, as programs on people's machines are.
+    /// Key of a Secret with the client's secret. Without it the client is public, as programs on users' machines are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretKeySpec>,
-    /// Addresses that people may be returned to with a code. Required with `secret`. Default of a public client: `http://localhost:8000` and
+    /// Addresses that users may be returned to with a code. Required with `secret`. Default of a public client: `http://localhost:8000` and
     /// `http://localhost:18000`, where kubelogin listens.
     #[serde(default, rename = "redirectURIs", skip_serializing_if = "Option::is_none")]
     pub redirect_uris: Option<Vec<String>>,

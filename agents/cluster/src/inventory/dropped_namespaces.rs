@@ -164,7 +164,7 @@ fn recorded(ledger: &[HeldHosts]) -> impl Iterator<Item = HeldHost> {
     })
 }
 
-/// The host of a member. A member that stands for a former address of a host has the host's uid, a `+` and a number.
+/// The host of a member. A member that represents a former address of a host has the host's uid, a `+` and a number.
 fn host_itself(id: &HostId) -> HostId {
     let uid = id.uid().split('+').next().unwrap_or_default();
     HostId::new(id.key().clone(), uid)

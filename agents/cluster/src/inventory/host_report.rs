@@ -11,7 +11,7 @@ use proto::inventory::v1 as wire;
 /// Bytes of an error message that are reported at most.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// Faults of a host, for people and the scheduler: what cannot be read, what its BMC reports, and a consumer that its labels do not allow.
+/// Faults of a host, for Events and the scheduler: what cannot be read, what its BMC reports, and a consumer that its labels do not allow.
 pub(super) fn faults(host: &Host, cluster_annotation: Option<&str>) -> Vec<String> {
     let faults = host.reports().iter().map(ToString::to_string);
     faults
@@ -79,7 +79,7 @@ pub(super) fn error_since(
     }
 }
 
-/// States that the host's consumer is not of the Cluster for which its labels are, for people and the scheduler.
+/// States that the host's consumer is not of the Cluster for which its labels are, for Events and the scheduler.
 fn foreign_use(host: &Host, cluster_api: Option<&str>) -> Option<String> {
     let consumer = host.consumer()?;
     let label = |key: &str| {

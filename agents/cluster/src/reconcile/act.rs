@@ -104,7 +104,7 @@ async fn act_on_replicas((spec, scale): (&Spec, &Scale), context: &Context, outc
         // Its controllers write it often: it is read again.
         Err(error) if matches!(apply::code(&error), Some(404 | 409)) => {
             outcomes.requeue_in(CHANGED_REQUEUE_DELAY);
-            let why = scale.not_set("the object has changed meanwhile");
+            let why = scale.not_set("the object has changed since it was read");
             outcomes.unscaled.push((Reason::Waiting, why));
         }
         Err(error) => {

@@ -121,8 +121,8 @@ fn named_machines(object: &api::SIPCluster) -> BTreeMap<String, Machine> {
         .collect()
 }
 
-/// The Machines on surplus hosts, by the uid of the host: Cluster API is asked to delete these first. In the place of a Machine on a host that
-/// has failed its owner is to make another one.
+/// The Machines on surplus hosts, by the uid of the host: the agent marks them so that Cluster API deletes them first. In the place of a Machine on a
+/// host that has failed its owner is to make another one.
 fn asked_machines(holding: &Holding) -> BTreeMap<&str, &Machine> {
     let members = holding.placement.members().iter();
     let surplus = members.filter(|member| is_surplus(member));

@@ -1,4 +1,4 @@
-//! The finalizer: set before the first claim, taken off when nothing is left. Users' manifests carry it too, and others have
+//! The finalizer: set before the first claim, removed when nothing is left. Users' manifests contain it too, and others have
 //! finalizers of their own: the list is written only to the object as it was observed, and never by apply.
 
 use api::{FINALIZER, SIPCluster};

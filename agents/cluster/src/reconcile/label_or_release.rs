@@ -26,7 +26,7 @@ pub enum Assessment {
     Gone,
     /// It cannot be written until a user changes something; for messages.
     Blocked(String),
-    /// The same, since a consumer of another Cluster uses it; for people, without what helps.
+    /// The same, since a consumer of another Cluster uses it; for messages, without what helps.
     ForeignConsumer(String),
     /// It joins, and waits for something that will happen; for messages.
     Waits(String),

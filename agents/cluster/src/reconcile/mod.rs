@@ -8,7 +8,7 @@
 //! | [`report`] | writes the status, once; Events; metrics | yes |
 //!
 //! Nothing acts on a claim before the status holds it: the pass that writes a placement to the status writes no host, and the
-//! watch brings about the next one. Labels come last: they are what Cluster API consumes.
+//! watch triggers the next one. Labels are written last: they are what Cluster API consumes.
 
 pub mod host_writes;
 pub mod label_or_release;

@@ -66,7 +66,7 @@ struct Judged {
 enum Wait {
     /// The host does not wait for its Node.
     No,
-    /// The host waits for this (for people), at most for this long.
+    /// The host waits for this (for messages), at most for this long.
     For(String, Duration),
     /// The host waits no longer, though its Node still exists; why, for messages.
     Over(String),

@@ -8,7 +8,7 @@ use kit::placement::{ClusterId, HostId, ObjectKey};
 use super::{event::Event, host_writes::HostAction, machine::Machine, scaling::Scale, status_draft::Draft};
 use crate::tenant_nodes::Wanted;
 
-/// What one pass over a cluster does. The parts are carried out in this order; the status, once, comes last.
+/// What one pass over a cluster does. The parts are executed in this order; the status, once, comes last.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) cluster: ClusterId,
@@ -83,7 +83,7 @@ pub(super) enum FinalizerAction {
 /// What is done to a Machine of Cluster API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MachineAction {
-    /// Cluster API is asked to delete it first. The status names it already.
+    /// The Machine is marked so that Cluster API deletes it first. The status names it already.
     Prioritize(Machine),
     /// That is taken back; `host`: the uid of the host that the status names it for.
     Restore { host: String, machine: Machine },

@@ -23,7 +23,7 @@ pub(super) enum Readiness {
     Ready,
     /// Some are being made ready; for messages.
     Progressing(String),
-    /// Some cannot be made ready as things are; for messages.
+    /// Some cannot become ready without a change; for messages.
     Failing(String),
 }
 
@@ -127,7 +127,7 @@ pub(super) fn describe_drain(object: &SIPCluster, member: &Member, is_former: bo
     format!("waits{since} for the load-balancer agent to confirm that no pod routes to it{condition}")
 }
 
-/// Whether every load balancer that the spec asks for has applied a claim.
+/// Whether every load balancer of the spec has applied a claim.
 fn joined(
     cluster: &Cluster,
     not_installed: &BTreeSet<Section>,

@@ -24,7 +24,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// The members of a placement, and how many of each role the spec asks for.
+    /// The members of a placement, and how many of each role the spec sets.
     pub(super) fn new(placement: &Placement, wanted: impl IntoIterator<Item = (String, u32)>) -> Self {
         let roles = roles(placement.members(), wanted);
         Self {

@@ -17,7 +17,7 @@ const MIN_FORGOTTEN_PAUSE: Duration = Duration::from_secs(10);
 /// The pause after a poll is at least so many times its duration, so that one cluster uses at most a tenth of a slot.
 const PAUSE_FACTOR: u32 = 9;
 
-/// A poll to carry out.
+/// A poll to run.
 #[derive(Debug, PartialEq)]
 pub(super) struct Begun {
     pub(super) cluster: ObjectKey,
@@ -189,7 +189,7 @@ impl Clusters {
         cluster.end(&begun.wanted, now, found) || is_tried
     }
 
-    /// Ends a poll that was not carried out, since the `SIPCluster` no longer exists, and forgets the cluster.
+    /// Ends a poll that was not run, since the `SIPCluster` no longer exists, and forgets the cluster.
     pub(super) fn is_gone(&mut self, begun: &Begun) {
         if let Some(entry) = self.entries.get_mut(&begun.cluster) {
             entry.is_polling = false;

@@ -113,7 +113,7 @@ pub(crate) struct Forced {
 /// Format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// A table or a sentence.
     Table,
     /// One JSON object.
     Json,

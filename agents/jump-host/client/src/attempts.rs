@@ -90,7 +90,7 @@ mod tests {
         ] {
             assert!(is_code(&failure, 6), "{failure:?}");
             assert!(
-                failure.to_string().contains("may have been carried out"),
+                failure.to_string().contains("may have been executed"),
                 "{failure}"
             );
         }

@@ -47,7 +47,7 @@ pub(crate) enum Failure {
     #[error("{}", .0.message())]
     Ended(Box<Status>),
     /// A failure after the service may have accepted the action.
-    #[error("{0}; the action may have been carried out: `host status` shows the host")]
+    #[error("{0}; the action may have been executed: `host status` shows the host")]
     Lost(Box<Failure>),
     /// The output cannot be written.
     #[error("cannot write the output: {0}")]

@@ -122,7 +122,7 @@ pub enum Error {
     },
     /// The BMC may have executed it.
     #[error(
-        "host {host}: {}; the BMC may have carried out the action, which was sent once: `host status` shows the host",
+        "host {host}: {}; the BMC may have executed the action, which was sent once: `host status` shows the host",
         chain(.failure)
     )]
     OutcomeUnknown {
@@ -221,7 +221,7 @@ fn listed(offered: &[String]) -> String {
 }
 
 /// A message as long as a status may have it. Statuses are sent as headers, with each byte of a character beyond ASCII as three and once
-/// more in the details; a client refuses headers of more than 16 KiB, and then learns neither the code nor the reason.
+/// more in the details; a client refuses headers of more than 16 KiB, and then receives neither the code nor the reason.
 fn bounded(mut message: String) -> String {
     const MAX_BYTES: usize = 1 << 10;
     const ELLIPSIS: &str = "…";

@@ -133,7 +133,7 @@ impl Host {
         }
     }
 
-    /// Whether two reads of the host name the same BMC, reached in the same way.
+    /// Whether two reads of the host name the same BMC, with the same scheme and settings.
     pub(crate) fn has_bmc_of(&self, other: &Self) -> bool {
         self.object.spec.bmc == other.object.spec.bmc
     }

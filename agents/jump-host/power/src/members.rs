@@ -63,12 +63,12 @@ impl Membership for Scheduler {
     }
 }
 
-/// What the caller wants to do to the host that it names.
+/// Whether the caller reads or changes the host that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
-    /// To see it.
+    /// It reads the host.
     Read,
-    /// To change it.
+    /// It changes the power state of the host.
     Change,
 }
 

@@ -146,7 +146,7 @@ impl Reviews {
         let refused = |why: &str| Error::TokenRefused(why.to_owned());
         let status = answer
             .status
-            .ok_or_else(|| refused("the API server does not say whose it is"))?;
+            .ok_or_else(|| refused("the API server does not return the user of the token"))?;
         if status.authenticated != Some(true) {
             // The API server's message is about the token's claims, which the caller has chosen.
             return Err(refused(

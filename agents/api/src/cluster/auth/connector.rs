@@ -54,11 +54,11 @@ parsed! {
         bind_dn: Option<String>,
         /// The account's password: there is one where there is an account.
         bind_password: Option<SecretKey>,
-        /// What the login page asks for.
+        /// Label of the name field on the login page.
         username_prompt: Option<String>,
-        /// How a person is found.
+        /// How a user is found.
         user_search: UserSearch,
-        /// How a person's groups are found.
+        /// How a user's groups are found.
         group_search: Option<GroupSearch>,
     }
 }
@@ -76,13 +76,13 @@ parsed! {
 }
 
 parsed! {
-    /// How a person is found. Attributes have only letters, digits, '-' and '.'.
+    /// How a user is found. Attributes have only letters, digits, '-' and '.'.
     pub struct UserSearch {
         /// Base, filter and scope of the search.
         search: Search,
-        /// Attribute that has what people type as their name.
+        /// Attribute with the name that users enter.
         username: String,
-        /// Attribute that identifies a person for good.
+        /// Attribute that identifies a user permanently.
         id_attribute: String,
         /// Attribute that has the email address.
         email_attribute: String,
@@ -92,11 +92,11 @@ parsed! {
 }
 
 parsed! {
-    /// How a person's groups are found. Attributes have only letters, digits, '-' and '.'.
+    /// How a user's groups are found. Attributes have only letters, digits, '-' and '.'.
     pub struct GroupSearch {
         /// Base, filter and scope of the search.
         search: Search,
-        /// Attribute of a person that groups name; `DN` is the name of the person's entry.
+        /// Attribute of a user that groups name; `DN` is the name of the user's entry.
         user_attribute: String,
         /// Attribute of a group that names its members.
         group_attribute: String,

@@ -61,7 +61,7 @@ parsed! {
 }
 
 parsed! {
-    /// A program that people log in to.
+    /// A program that users log in to.
     pub struct OidcClient {
         /// Its client id.
         id: String,
@@ -79,7 +79,7 @@ parsed! {
     pub struct Expiry {
         /// Of keys that sign.
         signing_keys: Duration,
-        /// Of tokens of people.
+        /// Lifetime of the tokens of users.
         id_tokens: Duration,
     }
 }

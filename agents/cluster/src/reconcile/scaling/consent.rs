@@ -60,7 +60,7 @@ pub(super) fn check(
 }
 
 /// Why there is no consent, for messages. It is the same text for an object of another tenant and for one that does not exist, so
-/// that no tenant learns the names of others' objects.
+/// that no tenant can read the names of others' objects.
 pub(super) fn describe(
     asking: Requester<'_>,
     (kind, key): (ScaledKind, &ObjectKey),

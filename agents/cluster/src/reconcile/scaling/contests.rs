@@ -72,7 +72,7 @@ impl Contests {
             return lookup;
         };
         if self.is_contested(spec, &object, now) {
-            let who = object.set_by.as_deref().unwrap_or("somebody else");
+            let who = object.set_by.as_deref().unwrap_or("another writer");
             let minutes = CONTEST_WINDOW.as_secs() / 60;
             let cause = format!(
                 "{who} changed it {MAX_FOREIGN_CHANGES} times within {minutes} minutes, so this agent does not set it before spec of the SIPCluster changes"

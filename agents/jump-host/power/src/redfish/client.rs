@@ -23,7 +23,7 @@ pub enum Unsent {
     #[error("the BMC has not accepted the action")]
     Refused(#[source] Failure),
     /// The BMC may have received and executed it.
-    #[error("the BMC may have carried out the action")]
+    #[error("the BMC may have executed the action")]
     Unknown(#[source] Failure),
 }
 

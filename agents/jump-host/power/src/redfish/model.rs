@@ -61,7 +61,7 @@ pub(super) struct Reset {
     pub(super) info: Option<String>,
 }
 
-/// A way to a system's console that is enabled.
+/// An enabled console of a system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Console {
     /// `serial` or `graphical`.

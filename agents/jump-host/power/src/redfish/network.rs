@@ -181,7 +181,7 @@ impl Network {
         &self.resolver
     }
 
-    /// Whether a BMC may be at this address: not this machine, and not whoever is next on some cable, such as a cloud's metadata service.
+    /// Whether a BMC may be at this address: not this machine, and not a link-local address, such as a cloud's metadata service.
     pub(super) fn may_reach(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         let near = match ip {
