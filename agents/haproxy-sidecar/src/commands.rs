@@ -29,10 +29,10 @@ pub async fn run(
     steps: &[Step],
     members: &Members,
 ) -> Result<String, cli::Error> {
-    let said = master
+    let output = master
         .command_worker(worker, steps.iter().flat_map(|step| commands(step, members)))
         .await?;
-    Ok(unusual_output(&said))
+    Ok(unusual_output(&output))
 }
 
 /// The commands of one step.
@@ -71,8 +71,8 @@ fn ready(server: &Server, members: &Members) -> Vec<String> {
 }
 
 /// Lines other than those of success, each once.
-fn unusual_output(said: &str) -> String {
-    let unusual = said
+fn unusual_output(output: &str) -> String {
+    let unusual = output
         .lines()
         .map(str::trim)
         .filter(|line| !["", "New server registered.", "Server deleted."].contains(line));
@@ -121,8 +121,8 @@ pub struct Reloaded {
 /// # Errors
 /// When the master does not answer.
 pub async fn reload(master: &Master, before: &Fingerprint) -> Result<Reloaded, cli::Error> {
-    let said = match master.query("reload").await {
-        Ok(said) => said,
+    let output = match master.query("reload").await {
+        Ok(output) => output,
         // Executing itself again closes the connection.
         Err(cli::Error::Closed(_)) => String::new(),
         Err(error) => return Err(error),
@@ -135,13 +135,13 @@ pub async fn reload(master: &Master, before: &Fingerprint) -> Result<Reloaded, c
         let known = before.processes.iter().any(|earlier| earlier.pid == process.pid);
         !process.old && !known
     };
-    let refused = (!fingerprint.processes.iter().any(is_new)).then(|| reasons(&said));
+    let refused = (!fingerprint.processes.iter().any(is_new)).then(|| reasons(&output));
     Ok(Reloaded { fingerprint, refused })
 }
 
 /// HAProxy prints reasons since 2.7 only.
-fn reasons(said: &str) -> String {
-    let alerts: Vec<&str> = said.lines().filter(|line| line.contains("[ALERT]")).collect();
+fn reasons(output: &str) -> String {
+    let alerts: Vec<&str> = output.lines().filter(|line| line.contains("[ALERT]")).collect();
     if alerts.is_empty() {
         return "HAProxy refuses the configuration; see the log of its container".to_owned();
     }
@@ -203,16 +203,17 @@ mod tests {
 
     #[test]
     fn only_unusual_output_is_kept_and_once() {
-        let said = "New server registered.\n\n\n\nNo such server.\n\nNo such server.\n\nServer deleted.\n";
-        assert_eq!(unusual_output(said), "No such server.");
+        let output = "New server registered.\n\n\n\nNo such server.\n\nNo such server.\n\nServer deleted.\n";
+        assert_eq!(unusual_output(output), "No such server.");
         assert_eq!(unusual_output("\n\n\n"), "");
     }
 
     #[test]
     fn reasons_that_haproxy_prints_are_in_the_message() {
-        let said = "Success=0\n--\n[NOTICE]   (1) : Reloading\n[ALERT]    (1) : config : parsing [h.cfg:3]\n";
+        let output =
+            "Success=0\n--\n[NOTICE]   (1) : Reloading\n[ALERT]    (1) : config : parsing [h.cfg:3]\n";
         assert_eq!(
-            reasons(said),
+            reasons(output),
             "HAProxy refuses the configuration: [ALERT]    (1) : config : parsing [h.cfg:3]"
         );
         assert!(reasons("").contains("the log of its container"));

@@ -72,7 +72,7 @@ mod tests {
         };
         Unanswered {
             hosts: (0..hosts).map(host).collect(),
-            again: None,
+            recheck_after: None,
         }
     }
 

@@ -195,7 +195,7 @@ impl Service for JumpHosts {
         let flaw_again = flaw.as_ref().map(|_| CERTIFICATE_RESYNC_PERIOD);
         Probe {
             remark: remark(nobody, flaw.as_ref(), &unanswered),
-            requeue: [probe.requeue, unanswered.again, flaw_again]
+            requeue: [probe.requeue, unanswered.recheck_after, flaw_again]
                 .into_iter()
                 .flatten()
                 .min(),

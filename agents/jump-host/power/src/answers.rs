@@ -64,7 +64,7 @@ pub struct Unanswered {
     /// The hosts, each with a short name of what failed, in the order of the requested hosts.
     pub hosts: Vec<(HostId, &'static str)>,
     /// When the first of them no longer counts.
-    pub again: Option<Duration>,
+    pub recheck_after: Option<Duration>,
 }
 
 impl Answers {
@@ -93,7 +93,11 @@ impl Answers {
                 continue;
             };
             let left = failed.until - now;
-            found.again = Some(found.again.map_or(left, |again| again.min(left)));
+            found.recheck_after = Some(
+                found
+                    .recheck_after
+                    .map_or(left, |recheck_after| recheck_after.min(left)),
+            );
             found.hosts.push((host.clone(), failed.kind));
         }
         found
@@ -186,7 +190,7 @@ mod tests {
         assert_eq!(changed.next().await, BTreeSet::from([orders.clone()]));
 
         answers.note(&orders, &host("a"), &refused());
-        let left = answers.unanswered(&orders, [&host("a")]).again;
+        let left = answers.unanswered(&orders, [&host("a")]).recheck_after;
         assert_eq!(left, Some(FAILURE_TTL));
         tokio::time::advance(FAILURE_TTL).await;
         assert_eq!(names(&answers, "orders"), []);

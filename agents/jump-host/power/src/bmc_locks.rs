@@ -92,7 +92,7 @@ impl BmcLocks {
         lock.map_err(|_elapsed| Error::Overloaded {
             what: format!("other actions on the BMC {bmc} take more than {LOCK_TIMEOUT:?}"),
             limit: "actions-on-bmc",
-            again: LOCK_TIMEOUT,
+            retry_after: LOCK_TIMEOUT,
         })
     }
 }

@@ -114,11 +114,11 @@ pub enum Error {
     },
     /// Another process has begun to serve.
     #[error(
-        "term {asked:?} is over: another replica serves, and does not know the result of an earlier call with this idempotency key; `host status` shows the host"
+        "term {requested:?} is over: another replica serves, and does not know the result of an earlier call with this idempotency key; `host status` shows the host"
     )]
     TermOver {
         /// The value in the request.
-        asked: String,
+        requested: String,
     },
     /// The BMC may have executed it.
     #[error(
@@ -170,22 +170,22 @@ pub enum Error {
         last: Option<String>,
     },
     /// Too many actions.
-    #[error("{what}; nothing was done, retry in {again:?}")]
+    #[error("{what}; nothing was done, retry in {retry_after:?}")]
     TooManyActions {
         /// What there are too many of.
         what: String,
         /// When an action may be accepted.
-        again: Duration,
+        retry_after: Duration,
     },
     /// Too many calls.
-    #[error("{what} (limit `{limit}`); nothing was done, retry in {again:?}")]
+    #[error("{what} (limit `{limit}`); nothing was done, retry in {retry_after:?}")]
     Overloaded {
         /// What there are too many of.
         what: String,
         /// Name of the limit.
         limit: &'static str,
         /// When a call may be accepted.
-        again: Duration,
+        retry_after: Duration,
     },
     /// The caller's deadline, or the method's.
     #[error("the call was not answered within {0:?}; nothing was changed")]
@@ -254,7 +254,7 @@ impl From<Error> for Status {
         let mut precondition = |kind: &str, host: &str| {
             details.set_precondition_failure(vec![PreconditionViolation::new(kind, host, &*message)]);
         };
-        let (code, reason, again) = match error {
+        let (code, reason, retry_after) = match error {
             Error::Invalid {
                 field,
                 value: _,
@@ -306,7 +306,7 @@ impl From<Error> for Status {
                 (Code::FailedPrecondition, "NOT_OFFERED", None)
             }
             Error::UnderWay { host: _ } => (Code::Aborted, "ACTION_UNDER_WAY", Some(RETRY_DELAY)),
-            Error::TermOver { asked: _ } => (Code::Aborted, "TERM_OVER", None),
+            Error::TermOver { requested: _ } => (Code::Aborted, "TERM_OVER", None),
             Error::OutcomeUnknown { host: _, failure } => {
                 metadata.insert("failure".to_owned(), failure.kind().to_owned());
                 (Code::Aborted, "OUTCOME_UNKNOWN", None)
@@ -318,16 +318,16 @@ impl From<Error> for Status {
                 within: _,
                 last: _,
             } => (Code::DeadlineExceeded, "NOT_OBSERVED", None),
-            Error::TooManyActions { what: _, again } => {
-                (Code::ResourceExhausted, "TOO_MANY_ACTIONS", Some(again))
+            Error::TooManyActions { what: _, retry_after } => {
+                (Code::ResourceExhausted, "TOO_MANY_ACTIONS", Some(retry_after))
             }
             Error::Overloaded {
                 what: _,
                 limit,
-                again,
+                retry_after,
             } => {
                 metadata.insert("limit".to_owned(), limit.to_owned());
-                (Code::ResourceExhausted, "OVERLOADED", Some(again))
+                (Code::ResourceExhausted, "OVERLOADED", Some(retry_after))
             }
             Error::TooLate(_) => (Code::DeadlineExceeded, "TOO_LATE", None),
             Error::Scheduler(_) => (Code::Unavailable, "SCHEDULER_FAILED", Some(RETRY_DELAY)),
@@ -335,8 +335,8 @@ impl From<Error> for Status {
                 (Code::Unavailable, "API_SERVER_FAILED", Some(RETRY_DELAY))
             }
         };
-        if again.is_some() {
-            details.set_retry_info(again);
+        if retry_after.is_some() {
+            details.set_retry_info(retry_after);
         }
         details.set_error_info(reason, DOMAIN, metadata);
         Status::with_error_details(code, message, details)

@@ -75,7 +75,13 @@ impl Limits {
     /// # Errors
     /// [`Error::Overloaded`].
     pub(crate) fn call(&self, holder: &Holder) -> Result<(), Error> {
-        let overloaded = |what: String, limit| move |again| Error::Overloaded { what, limit, again };
+        let overloaded = |what: String, limit| {
+            move |retry_after| Error::Overloaded {
+                what,
+                limit,
+                retry_after,
+            }
+        };
         let (account, namespace) = (holder.account.to_string(), &holder.account.namespace);
         let [rate, _] = NAMESPACE_CALL_RATE;
         let what = format!("namespace {namespace} makes more than {rate} calls a second");
@@ -177,7 +183,7 @@ fn per_second([rate, burst]: [NonZeroU32; 2]) -> Rates {
 fn check(limiter: &DefaultDirectRateLimiter, what: String) -> Result<(), Error> {
     limiter.check().map_err(|until| Error::TooManyActions {
         what,
-        again: until.wait_time_from(DefaultClock::default().now()),
+        retry_after: until.wait_time_from(DefaultClock::default().now()),
     })
 }
 
@@ -185,7 +191,7 @@ fn overloaded(what: String, limit: &'static str) -> Error {
     Error::Overloaded {
         what,
         limit,
-        again: RETRY_DELAY,
+        retry_after: RETRY_DELAY,
     }
 }
 

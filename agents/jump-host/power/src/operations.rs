@@ -72,7 +72,7 @@ struct RecordedAction {
     /// The host's uid.
     host: String,
     /// The host's name in the request.
-    asked: String,
+    requested_name: String,
     action: Action,
     progress: watch::Receiver<Progress>,
     superseded: CancellationToken,
@@ -121,13 +121,19 @@ pub(crate) struct Follower(watch::Receiver<Progress>);
 impl Operations {
     /// The action that a cluster (by uid) has requested under this key and by this name of a host. It is found even if the cluster does not hold
     /// the host any longer, since nothing is executed again.
-    pub(crate) fn repeated(&self, cluster: &str, key: &Key, asked: &str, action: Action) -> Option<Follower> {
+    pub(crate) fn repeated(
+        &self,
+        cluster: &str,
+        key: &Key,
+        requested_name: &str,
+        action: Action,
+    ) -> Option<Follower> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earlier = known.get(&(cluster.to_owned(), key.clone()))?;
         let is_kept = earlier
             .ended
             .is_none_or(|ended| Instant::now() < ended + RETENTION);
-        let is_same = (&*earlier.asked, earlier.action) == (asked, action);
+        let is_same = (&*earlier.requested_name, earlier.action) == (requested_name, action);
         (is_kept && is_same).then(|| Follower(earlier.progress.clone()))
     }
 
@@ -142,7 +148,7 @@ impl Operations {
         self: &Arc<Self>,
         cluster: &str,
         key: Key,
-        (host, name, asked): (&str, &str, &str),
+        (host, name, requested_name): (&str, &str, &str),
         action: Action,
         admit: impl FnOnce() -> Result<(), Error>,
     ) -> Result<Begun, Error> {
@@ -174,7 +180,7 @@ impl Operations {
                 what: format!(
                     "the limit of {MAX_ACTIONS_PER_CLUSTER} recent or unfinished actions of the cluster is reached"
                 ),
-                again: RETENTION,
+                retry_after: RETENTION,
             });
         }
         admit()?;
@@ -182,7 +188,7 @@ impl Operations {
         let (progress, follower) = watch::channel(Progress::default());
         let entry = RecordedAction {
             host: host.to_owned(),
-            asked: asked.to_owned(),
+            requested_name: requested_name.to_owned(),
             action,
             progress: follower.clone(),
             superseded: CancellationToken::new(),

@@ -76,7 +76,13 @@ impl Reads {
     /// # Errors
     /// [`Error::Overloaded`].
     pub(crate) fn count(&self, cluster: &str, host: &str) -> Result<(), Error> {
-        let overloaded = |what: String, limit| move |again| Error::Overloaded { what, limit, again };
+        let overloaded = |what: String, limit| {
+            move |retry_after| Error::Overloaded {
+                what,
+                limit,
+                retry_after,
+            }
+        };
         let of_host = format!("one host may be read {HOST_READS_PER_MINUTE} times a minute");
         self.hosts
             .count(host)
@@ -95,10 +101,10 @@ impl Reads {
     pub(crate) fn count_list(&self, namespace: &str, hosts: usize) -> Result<(), Error> {
         let hosts = u32::try_from(hosts).unwrap_or(u32::MAX);
         let counted = NonZeroU32::new(hosts).map_or(Ok(()), |hosts| self.lists.count_many(namespace, hosts));
-        counted.map_err(|again| Error::Overloaded {
+        counted.map_err(|retry_after| Error::Overloaded {
             what: format!("lists of a namespace may read {LISTED_HOSTS_PER_SECOND} hosts a second"),
             limit: "reads-of-lists",
-            again,
+            retry_after,
         })
     }
 
@@ -132,7 +138,7 @@ impl Reads {
         slot.ok().flatten().ok_or_else(|| Error::Overloaded {
             what: format!("other reads of the BMC {bmc} take more than {QUEUE_TIMEOUT:?}"),
             limit: "reads-of-bmc",
-            again: RETRY_DELAY,
+            retry_after: RETRY_DELAY,
         })
     }
 }
@@ -195,11 +201,14 @@ mod tests {
             reads.count("c", "h").unwrap();
         }
         let error = reads.count("d", "h").unwrap_err();
-        let Error::Overloaded { limit, again, .. } = &error else {
+        let Error::Overloaded {
+            limit, retry_after, ..
+        } = &error
+        else {
             panic!("{error}");
         };
         assert_eq!(*limit, "reads-of-host");
-        assert!(*again > Duration::ZERO);
+        assert!(*retry_after > Duration::ZERO);
         let more = (0..200).filter(|host| reads.count("c", &host.to_string()).is_ok());
         assert!(more.count() <= 100, "the cluster has a limit too");
     }

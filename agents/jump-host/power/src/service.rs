@@ -327,7 +327,9 @@ impl<M: Membership> Admitted<M> {
             });
         }
         if *term != self.power.term {
-            return Err(Error::TermOver { asked: clipped(term) });
+            return Err(Error::TermOver {
+                requested: clipped(term),
+            });
         }
         let cluster = self.tenant.cluster.uid();
         // A repetition gets the same answer, even after the host has left the cluster.

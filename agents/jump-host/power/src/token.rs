@@ -102,7 +102,7 @@ impl Reviews {
         let overloaded = |what: String, limit| Error::Overloaded {
             what,
             limit,
-            again: RETRY_DELAY,
+            retry_after: RETRY_DELAY,
         };
         let network = network(from);
         if self.rates.count(&network.to_string()).is_err() {

@@ -29,13 +29,13 @@ pub struct Reload {
 struct Refusal {
     configuration: Configuration,
     why: String,
-    again: Instant,
+    due: Instant,
 }
 
 #[derive(Clone, Debug)]
 struct Request {
     configuration: Configuration,
-    again: Instant,
+    due: Instant,
     pause: Duration,
 }
 
@@ -54,10 +54,10 @@ impl Reload {
     #[must_use]
     pub fn is_due(&self, configuration: &Configuration, now: Instant) -> bool {
         if let Some(refusal) = self.refusal_of(configuration) {
-            return now >= refusal.again;
+            return now >= refusal.due;
         }
         match &self.request {
-            Some(request) => request.configuration != *configuration || now >= request.again,
+            Some(request) => request.configuration != *configuration || now >= request.due,
             None => self.read != *configuration,
         }
     }
@@ -72,7 +72,7 @@ impl Reload {
         });
         self.request = Some(Request {
             configuration,
-            again: now + pause,
+            due: now + pause,
             pause,
         });
     }
@@ -82,7 +82,7 @@ impl Reload {
         let before = self.refusal.replace(Refusal {
             configuration,
             why,
-            again: now + REFUSED_CHECK_INTERVAL,
+            due: now + REFUSED_CHECK_INTERVAL,
         });
         self.request = None;
         let same = |before: &Refusal, refusal: &Refusal| {

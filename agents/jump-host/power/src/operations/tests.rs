@@ -119,7 +119,7 @@ async fn a_forced_action_supersedes_one_that_is_only_observed() {
     let refused = || {
         Err(Error::TooManyActions {
             what: String::new(),
-            again: RETENTION,
+            retry_after: RETENTION,
         })
     };
     let key = Key::parse(keys[0]).unwrap();
