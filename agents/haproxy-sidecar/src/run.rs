@@ -54,7 +54,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(signed).map_err(|_| "it is negative".to_owned())
 }
 
-/// Runs until a signal comes or a part fails.
+/// Runs until it receives a signal or a part fails.
 ///
 /// # Errors
 /// Why the process could not start, or what failed.

@@ -37,7 +37,7 @@ pub struct Args {
     power_control: PowerControlArgs,
 }
 
-/// Runs until a signal comes or a part fails.
+/// Runs until it receives a signal or a part fails.
 ///
 /// # Errors
 /// Why the process could not start, or what failed.

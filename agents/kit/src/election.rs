@@ -31,7 +31,7 @@ pub struct ElectionArgs {
     /// Namespace of the Lease for leader election [default: that of the service account]
     #[arg(long, env = "SIP_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     lease_namespace: Option<String>,
-    /// Seconds without a renewal of the Lease after which another replica takes it
+    /// Seconds without a renewal of the Lease after which another replica acquires it
     #[arg(long, env = "SIP_LEASE_SECONDS", value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u8).range(3..))]
     lease_seconds: u8,
 }

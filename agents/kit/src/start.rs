@@ -143,7 +143,7 @@ impl Agent {
         self.election.namespace(client)
     }
 
-    /// Waits until this replica is the one that acts, has `begin` start what it runs then, runs until a signal comes or a part fails,
+    /// Waits until this replica is the one that acts, has `begin` start what it runs then, runs until it receives a signal or a part fails,
     /// and drains. The Lease is renewed from the election to the end, however long `begin` takes. When it is lost, `begin` and the
     /// tasks end at once, because another replica may act.
     ///

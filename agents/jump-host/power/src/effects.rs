@@ -47,7 +47,7 @@ enum StopReason {
     /// The process ends, or the BMC refuses every login.
     NoMoreReads(String),
     Superseded,
-    TimeIsUp,
+    TimedOut,
     NoLongerHeld,
 }
 
@@ -60,7 +60,7 @@ struct Polls<'a> {
     ticks: Interval,
     begun: Instant,
     /// When the cluster was last asked whether it holds the host.
-    held: Instant,
+    placement_checked: Instant,
     /// Reads in a row that the BMC has refused for the lack of a session.
     refused: u32,
     /// Why the host could not be read last.
@@ -85,26 +85,26 @@ impl<M: Membership> Executor<M> {
             session: Some(client),
             ticks,
             begun: Instant::now(),
-            held: Instant::now(),
+            placement_checked: Instant::now(),
             refused: 0,
             last: None,
         };
         let mut observation = Observation::new(effect.goal, before);
-        let over = loop {
+        let stopped = loop {
             let reading = match self.poll(&mut polls).await {
                 Ok(Some(system)) => system.reading,
                 Ok(None) => continue,
-                Err(over) => break Some(over),
+                Err(reason) => break Some(reason),
             };
             let (power, boot) = (convert::power(reading.power), reading.boot.clone());
-            let news = observation.observe(reading);
-            if news.changed {
+            let comparison = observation.observe(reading);
+            if comparison.changed {
                 operation.step(Step::Observed(Observed {
                     power_state: power.into(),
                     boot_progress: boot.unwrap_or_default(),
                 }));
             }
-            if news.reached {
+            if comparison.reached {
                 polls.log_out().await;
                 operation.step(Step::Done(Done {
                     power_state: power.into(),
@@ -114,17 +114,17 @@ impl<M: Membership> Executor<M> {
             }
         };
         polls.log_out().await;
-        over.map_or(Ok(()), |over| Err(self.unseen(&polls, over)))
+        stopped.map_or(Ok(()), |reason| Err(self.not_observed(&polls, reason)))
     }
 
-    fn unseen(&self, polls: &Polls<'_>, over: StopReason) -> Error {
+    fn not_observed(&self, polls: &Polls<'_>, reason: StopReason) -> Error {
         let Effect { host, reset_type, .. } = polls.effect;
         let host = host.name();
-        let last = match over {
+        let last = match reason {
             StopReason::Superseded => return Error::Superseded { host, reset_type },
             StopReason::NoLongerHeld => return Error::NoLongerHeld { host, reset_type },
             StopReason::NoMoreReads(why) => Some(why),
-            StopReason::TimeIsUp => polls.last.clone(),
+            StopReason::TimedOut => polls.last.clone(),
         };
         Error::NotObserved {
             host,
@@ -137,29 +137,29 @@ impl<M: Membership> Executor<M> {
     /// The next read; `None` where the BMC did not answer it.
     async fn poll(&self, polls: &mut Polls<'_>) -> Result<Option<System>, StopReason> {
         let operation = polls.operation;
-        self.unless_over(operation, polls.ticks.tick()).await?;
+        self.unless_stopped(operation, polls.ticks.tick()).await?;
         if !polls.observer.is_alone() {
             polls.log_out().await;
         }
         let left = self.effect_polling.timeout.saturating_sub(polls.begun.elapsed());
         if left.is_zero() {
-            return Err(StopReason::TimeIsUp);
+            return Err(StopReason::TimedOut);
         }
         let Effect {
             tenant, host, bmc, ..
         } = polls.effect;
-        if polls.held.elapsed() >= PLACEMENT_CHECK_INTERVAL {
-            let asked = timeout(PLACEMENT_CHECK_INTERVAL, self.check_still_held(tenant, host.id()));
+        if polls.placement_checked.elapsed() >= PLACEMENT_CHECK_INTERVAL {
+            let check = timeout(PLACEMENT_CHECK_INTERVAL, self.check_still_held(tenant, host.id()));
             // The state of a host that another cluster holds must not be returned. An error that leaves the holder unknown does not end the wait.
             if let Ok(Err(Error::NotAMember { .. } | Error::Releasing { .. })) =
-                self.unless_over(operation, asked).await?
+                self.unless_stopped(operation, check).await?
             {
                 return Err(StopReason::NoLongerHeld);
             }
-            polls.held = Instant::now();
+            polls.placement_checked = Instant::now();
         }
         let namespace = tenant.cluster.namespace();
-        let slot = self.unless_over(operation, self.reads.slot(bmc, namespace));
+        let slot = self.unless_stopped(operation, self.reads.slot(bmc, namespace));
         let _slot = match slot.await? {
             Ok(slot) => slot,
             Err(busy) => {
@@ -174,7 +174,7 @@ impl<M: Membership> Executor<M> {
             return Ok(None);
         };
         let read = self
-            .unless_over(operation, timeout(left, session.system()))
+            .unless_stopped(operation, timeout(left, session.system()))
             .await?;
         if !polls.observer.is_alone() {
             polls.log_out().await;
@@ -228,7 +228,7 @@ impl<M: Membership> Executor<M> {
     }
 
     /// Awaits `waited_for`, until this process ends or a forced action supersedes this one.
-    async fn unless_over<T>(
+    async fn unless_stopped<T>(
         &self,
         operation: &Operation,
         waited_for: impl Future<Output = T>,

@@ -16,7 +16,7 @@ enum Command {
     Install(install::Args),
     /// Updates the files that sshd and ssh read, when the configuration or the keys in Kubernetes change
     Follow(follow::Args),
-    /// Runs sshd until a signal comes, and reports who logs in
+    /// Runs sshd until it receives a signal, and reports logins
     RunSshd(sshd::Args),
 }
 

@@ -36,7 +36,7 @@ const REPORTS: Paths = Paths {
     starts_with: None,
 };
 
-/// What is followed, and where the files are.
+/// The objects to follow, and the directory of the files.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub struct Source {
     pub node_keys: Option<BTreeMap<String, ByteString>>,
 }
 
-/// Runs until a signal comes or a part fails.
+/// Runs until it receives a signal or a part fails.
 ///
 /// # Errors
 /// Why the process could not start, or what failed.

@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn programs_are_copied_and_can_be_run() {
-        let _turn = crate::orphans::ONE_AT_A_TIME.blocking_lock();
+        let _turn = crate::orphans::CHILD_LOCK.blocking_lock();
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(from.path().join("host"), "#!/bin/sh\necho host\n").unwrap();
         let args = Args {

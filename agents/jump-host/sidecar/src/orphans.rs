@@ -37,7 +37,7 @@ fn parse(stat: &str) -> Option<(char, i32)> {
 
 /// Tests that start programs hold it: [`reap`] in another test of their process would wait for these programs.
 #[cfg(test)]
-pub(crate) static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+pub(crate) static CHILD_LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ const MAX_SIGNAL_BACKOFF: Duration = Duration::from_mins(1);
 /// Pause after which a configuration that sshd refuses is checked again: a file that it names, such as a host key, may have been corrected.
 const REFUSED_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// What sshd logs when it has received the signal; it reads the file after that.
-const ANSWER: &str = "Received SIGHUP";
+const RELOAD_LOG_LINE: &str = "Received SIGHUP";
 
 /// Content of the configuration file; `None` if there is no file.
 pub type Configuration = Option<Vec<u8>>;
@@ -109,7 +109,7 @@ impl Reload {
 
     /// Takes a line that sshd has written. Returns whether it answers the signal.
     pub fn observe(&mut self, line: &str) -> bool {
-        if !line.starts_with(ANSWER) {
+        if !line.starts_with(RELOAD_LOG_LINE) {
             return false;
         }
         if let Some(Request { configuration, .. }) = self.request.take() {

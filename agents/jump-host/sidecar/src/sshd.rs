@@ -53,7 +53,7 @@ const REPORTS: Paths = Paths {
     starts_with: None,
 };
 
-/// What is run, and how.
+/// The directories of sshd, and how long its sessions may last.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub enum Error {
     Expression(#[from] regex::Error),
 }
 
-/// Runs until a signal comes or sshd ends.
+/// Runs until it receives a signal or sshd exits.
 ///
 /// # Errors
 /// Why it could not start, or what failed.

@@ -8,7 +8,7 @@ use clap::Parser;
 /// Writes the reference pages as Markdown.
 #[derive(Parser)]
 struct Arguments {
-    /// The directory that they go to, such as `docs`
+    /// Output directory, such as `docs`
     #[arg(long)]
     write: PathBuf,
 }

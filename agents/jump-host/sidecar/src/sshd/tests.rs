@@ -27,7 +27,7 @@ while :; do sleep 0.1; done
 
 #[tokio::test]
 async fn sshd_is_told_what_its_version_knows() {
-    let _turn = orphans::ONE_AT_A_TIME.lock().await;
+    let _turn = orphans::CHILD_LOCK.lock().await;
     let set = "SetEnv A=b";
     for (unknown, expected) in [
         (
@@ -64,7 +64,7 @@ async fn sshd_is_told_what_its_version_knows() {
 
 #[tokio::test]
 async fn sshd_never_starts_without_an_option_it_could_not_check() {
-    let _turn = orphans::ONE_AT_A_TIME.lock().await;
+    let _turn = orphans::CHILD_LOCK.lock().await;
     let directory = tempfile::tempdir().unwrap();
     let killed = "#!/bin/sh\ncase \"$*\" in *PermitListen*) kill -9 $$ ;; esac\n";
     let ended = server(directory.path(), killed)
@@ -96,7 +96,7 @@ fn server(directory: &Path, program: &str) -> Server {
 
 #[tokio::test]
 async fn a_change_at_start_is_read_once_sshd_handles_signals() {
-    let _turn = orphans::ONE_AT_A_TIME.lock().await;
+    let _turn = orphans::CHILD_LOCK.lock().await;
     let directory = tempfile::tempdir().unwrap();
     let server = server(directory.path(), LATE);
     let config = server.config.clone();
