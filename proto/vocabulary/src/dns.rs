@@ -1,22 +1,22 @@
 //! Syntax of DNS names as the API server checks names of objects.
 //! <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
 
-/// Longest label of a DNS name, in bytes.
-pub(crate) const LABEL_BYTES: usize = 63;
+/// Maximum length of a label of a DNS name, in bytes.
+pub(crate) const MAX_LABEL_BYTES: usize = 63;
 
-/// Longest DNS subdomain, in bytes.
-const SUBDOMAIN_BYTES: usize = 253;
+/// Maximum length of a DNS subdomain, in bytes.
+const MAX_SUBDOMAIN_BYTES: usize = 253;
 
 /// Whether a text is an RFC 1123 subdomain as Kubernetes checks it: lower-case labels of any length, 253 bytes in all.
 #[must_use]
 pub fn is_subdomain(text: &str) -> bool {
-    text.len() <= SUBDOMAIN_BYTES && text.split('.').all(is_lower_case_label)
+    text.len() <= MAX_SUBDOMAIN_BYTES && text.split('.').all(is_lower_case_label)
 }
 
 /// Whether a text is an RFC 1035 label, as the API server checks the name of a Service.
 #[must_use]
 pub fn is_label(text: &str) -> bool {
-    text.len() <= LABEL_BYTES
+    text.len() <= MAX_LABEL_BYTES
         && text.starts_with(|first: char| first.is_ascii_lowercase())
         && is_lower_case_label(text)
 }

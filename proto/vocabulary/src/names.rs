@@ -20,13 +20,13 @@ pub struct Error {
 }
 
 impl Error {
-    /// Most characters of a text in an error: a text may have megabytes.
-    const CHARACTERS: usize = 300;
+    /// Maximum number of characters that an error quotes of a text: a text may have megabytes.
+    const MAX_CHARACTERS: usize = 300;
 
     fn new(what: &'static str, text: &str, rule: &'static str) -> Self {
         Self {
             what,
-            value: text.chars().take(Self::CHARACTERS).collect(),
+            value: text.chars().take(Self::MAX_CHARACTERS).collect(),
             rule,
         }
     }
@@ -52,14 +52,14 @@ fn follows(holds: bool, rule: &'static str) -> Result<(), &'static str> {
 /// The part of a label key after the prefix, and a label value that is not empty.
 fn is_qualified_name(text: &str) -> bool {
     dns::begins_and_ends(text, |byte| byte.is_ascii_alphanumeric())
-        && text.len() <= dns::LABEL_BYTES
+        && text.len() <= dns::MAX_LABEL_BYTES
         && text
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
 fn namespace(text: &str) -> Result<(), &'static str> {
-    let label = text.len() <= dns::LABEL_BYTES && !text.contains('.') && dns::is_subdomain(text);
+    let label = text.len() <= dns::MAX_LABEL_BYTES && !text.contains('.') && dns::is_subdomain(text);
     follows(label, NAMESPACE)
 }
 

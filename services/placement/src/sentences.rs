@@ -11,17 +11,17 @@ use crate::decision::{Funnel, Help, Need, Refusal, RefusalKind, ReleaseReason, R
 use crate::ineligible::Ineligible;
 use crate::request::{FailReason, MemberState};
 
-/// The most entries of a list in a sentence.
-const LIST: usize = 6;
-/// The same of a list that must be known in full to follow the sentence.
-const NAMED: usize = 20;
-/// The most roles that a refusal's message explains.
-const ROLES: usize = 4;
-/// The most characters of a selector or of a host's problem.
-const TEXT: usize = 160;
+/// Maximum number of entries of a list in a sentence.
+const MAX_LIST_ENTRIES: usize = 6;
+/// The same of a list that the reader must know in full to follow the sentence.
+const MAX_FULL_LIST_ENTRIES: usize = 20;
+/// Maximum number of roles that a refusal's message explains.
+const MAX_EXPLAINED_ROLES: usize = 4;
+/// Maximum number of characters of a selector or of a host's problem.
+const MAX_TEXT_CHARACTERS: usize = 160;
 
 fn list<T: Display>(entries: impl ExactSizeIterator<Item = T>) -> String {
-    first(LIST, entries)
+    first(MAX_LIST_ENTRIES, entries)
 }
 
 /// So many entries, and how many more there are.
@@ -43,7 +43,7 @@ fn all<T: Display>(entries: impl Iterator<Item = T>) -> String {
 }
 
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(TEXT) {
+    match text.char_indices().nth(MAX_TEXT_CHARACTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -108,11 +108,11 @@ impl Refusal {
                 let unmet: Vec<_> = roles.iter().filter(|(_, funnel)| funnel.short > 0).collect();
                 let mut parts: Vec<String> = unmet
                     .iter()
-                    .take(ROLES)
+                    .take(MAX_EXPLAINED_ROLES)
                     .map(|(name, funnel)| funnel_sentence(name, funnel))
                     .collect();
-                if unmet.len() > ROLES {
-                    parts.push(match unmet.len() - ROLES {
+                if unmet.len() > MAX_EXPLAINED_ROLES {
+                    parts.push(match unmet.len() - MAX_EXPLAINED_ROLES {
                         1 => "one more role is short".to_owned(),
                         more => format!("{more} more roles are short"),
                     });
@@ -199,7 +199,7 @@ fn is_address(help: &Help) -> bool {
 fn help_sentence(help: &Help, refusal: &Refusal) -> String {
     match help {
         Help::MoreHosts(needs) => {
-            let (explained, others) = needs.split_at(needs.len().min(ROLES));
+            let (explained, others) = needs.split_at(needs.len().min(MAX_EXPLAINED_ROLES));
             let mut parts: Vec<String> = explained
                 .iter()
                 .map(|need| need_sentence(need, refusal))
@@ -219,7 +219,7 @@ fn help_sentence(help: &Help, refusal: &Refusal) -> String {
         Help::MakeEligible { role, reasons, hosts } => {
             format!(
                 "{} becoming eligible for {role} (now: {})",
-                first(NAMED, hosts.iter()),
+                first(MAX_FULL_LIST_ENTRIES, hosts.iter()),
                 all(reasons.iter())
             )
         }
@@ -236,7 +236,7 @@ fn help_sentence(help: &Help, refusal: &Refusal) -> String {
 fn in_networks(networks: &BTreeSet<NetworkId>) -> String {
     match networks.len() {
         1 => format!("network {}", all(networks.iter())),
-        2..=NAMED => format!("networks {}", all(networks.iter())),
+        2..=MAX_FULL_LIST_ENTRIES => format!("networks {}", all(networks.iter())),
         more => format!("each of the cluster's {more} networks"),
     }
 }
@@ -249,14 +249,17 @@ fn place_sentence(need: &Need, key: &str) -> String {
         not_in,
         only_in,
     } = need;
-    let named = |racks: &[LabelValue]| racks.len() <= NAMED;
+    let named = |racks: &[LabelValue]| racks.len() <= MAX_FULL_LIST_ENTRIES;
     if let Some(racks) = only_in.as_ref().filter(|racks| named(racks) || !named(not_in)) {
         return match (count, racks.as_slice()) {
             (1, [rack]) => format!(" in {key} {rack}"),
-            (1, racks) => format!(" in one of the {key}s {}", first(NAMED, racks.iter())),
+            (1, racks) => format!(
+                " in one of the {key}s {}",
+                first(MAX_FULL_LIST_ENTRIES, racks.iter())
+            ),
             (_, racks) => format!(
                 ", each in another one of the {key}s {}",
-                first(NAMED, racks.iter())
+                first(MAX_FULL_LIST_ENTRIES, racks.iter())
             ),
         };
     }

@@ -18,8 +18,8 @@ use crate::tls::{ClientTlsArgs, ServerTlsArgs};
 
 static AUTHORITIES: AtomicU32 = AtomicU32::new(0);
 
-/// How often the tests' reloaders look.
-const LOOK: Duration = Duration::from_millis(10);
+/// Time between two reads of the files by the tests' reloaders.
+const RELOAD_PERIOD: Duration = Duration::from_millis(10);
 
 pub(crate) fn realm() -> Realm {
     Realm::new("example.org".parse().unwrap(), name("north"))
@@ -193,7 +193,7 @@ impl Disk {
             tls_site_ca_dir: self.path("sites").is_dir().then(|| self.path("sites")),
             tls_deny: self.path("denied").is_file().then(|| self.path("denied")),
             plaintext_loopback: false,
-            tls_reload_seconds: LOOK,
+            tls_reload_seconds: RELOAD_PERIOD,
         }
     }
 
@@ -203,7 +203,7 @@ impl Disk {
             tls_key: Some(self.path("key.pem")),
             tls_ca: Some(self.path("ca.pem")),
             plaintext_loopback: false,
-            tls_reload_seconds: LOOK,
+            tls_reload_seconds: RELOAD_PERIOD,
         }
     }
 }

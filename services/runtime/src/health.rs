@@ -34,14 +34,14 @@ use crate::quiet::Quiet;
 use crate::readiness::Readiness;
 use scrapes::Scrapes;
 
-/// Connections at once. The next one takes the slot of one that has asked nothing.
-const CONNECTIONS: usize = 64;
-/// How long a request may take to arrive, and a connection to ask something again.
-const HEADERS: Duration = Duration::from_secs(10);
-/// How long a connection is kept; whoever reads its answers more slowly is cut off.
-const AGE: Duration = Duration::from_mins(2);
-/// How long to leave the listener alone when the system is out of file descriptors or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+/// Maximum number of connections at once. The next one takes the slot of one that has sent no request.
+const MAX_CONNECTIONS: usize = 64;
+/// How long a request may take to arrive, and a connection may be idle between two requests.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum age of a connection: the server closes it even if the client has not read its answer yet.
+const MAX_CONNECTION_AGE: Duration = Duration::from_mins(2);
+/// Pause before the next accept when the system is out of file descriptors or memory.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(500);
 
 /// Command-line options of the health port.
 #[derive(Debug, Clone, clap::Args)]
@@ -139,7 +139,7 @@ impl Server {
 }
 
 async fn accept(listener: &TcpListener, routes: &Router) -> Infallible {
-    let slots = ConnectionSlots::new(CONNECTIONS);
+    let slots = ConnectionSlots::new(MAX_CONNECTIONS);
     let log = Arc::new(Quiet::default());
     let mut connections = JoinSet::new();
     loop {
@@ -154,7 +154,7 @@ async fn accept(listener: &TcpListener, routes: &Router) -> Infallible {
                     if let Some(withheld) = log.line() {
                         tracing::warn!(%error, withheld, "a connection to the health port is not accepted");
                     }
-                    sleep(ACCEPT_PAUSE).await;
+                    sleep(ACCEPT_BACKOFF).await;
                 }
             },
         }
@@ -167,8 +167,11 @@ async fn connection(stream: TcpStream, slot: ConnectionSlot, routes: Router, log
         routes.clone().oneshot(request.map(Body::new))
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADERS);
-    let served = pin!(timeout(AGE, http.serve_connection(TokioIo::new(stream), service)));
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    let served = pin!(timeout(
+        MAX_CONNECTION_AGE,
+        http.serve_connection(TokioIo::new(stream), service)
+    ));
     let why = tokio::select! {
         () = slot.evicted() => "a newer connection has got its slot",
         ended = served => match ended {

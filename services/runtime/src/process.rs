@@ -21,8 +21,8 @@ use crate::tasks::{self, Tasks};
 use crate::telemetry::{self, Telemetry, TelemetryArgs};
 use crate::tls::{self, Channel, ClientTls, ClientTlsArgs, Listener, Reloader, ServerTlsArgs, TlsMetrics};
 
-/// How long the health port may take to close once nothing is left to ask it about.
-const OUTLASTING_DRAIN: Duration = Duration::from_secs(1);
+/// How long the health port may take to close after everything else has ended.
+const HEALTH_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Command-line options that every process has.
 #[derive(Debug, Clone, clap::Args)]
@@ -227,7 +227,7 @@ impl Process {
             end
         };
         let answering = async {
-            let end = outlasting.run(OUTLASTING_DRAIN, &readiness).await;
+            let end = outlasting.run(HEALTH_DRAIN_TIMEOUT, &readiness).await;
             shutdown.cancel();
             end
         };

@@ -11,10 +11,10 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
 use crate::connection_slots::network;
 
-/// Lines that may come at once.
-const BURST: NonZeroU32 = NonZeroU32::new(32).unwrap();
-/// Lines a second after that.
-const RATE: NonZeroU32 = NonZeroU32::MIN;
+/// Maximum number of lines that may come at once.
+const LINE_BURST: NonZeroU32 = NonZeroU32::new(32).unwrap();
+/// Lines a second after that burst.
+const LINES_PER_SECOND: NonZeroU32 = NonZeroU32::MIN;
 
 /// How often one kind of line may be logged.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Quiet {
 impl Default for Quiet {
     fn default() -> Self {
         Self {
-            limiter: RateLimiter::direct(Quota::per_second(RATE).allow_burst(BURST)),
+            limiter: RateLimiter::direct(Quota::per_second(LINES_PER_SECOND).allow_burst(LINE_BURST)),
             withheld: AtomicU64::new(0),
         }
     }
@@ -45,10 +45,10 @@ impl Quiet {
     }
 }
 
-/// Addresses whose lines are counted by themselves.
-const ADDRESSES: usize = 1024;
-/// An address without a line for so long has all of its burst again, so it needs no counting.
-const REST: Duration = Duration::from_mins(1);
+/// Maximum number of addresses whose lines are counted apart.
+const MAX_ADDRESSES: usize = 1024;
+/// After this long without a line an address has all of its burst again, so its count is dropped.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How often one kind of line may be logged about each address, or each IPv6 network of 64 bits. A flood from some withholds no line about others, as long as
 /// these are among the first 1,024 of a minute; all further addresses together are one.
@@ -64,9 +64,9 @@ impl QuietByAddress {
     pub fn line(&self, address: IpAddr) -> Option<u64> {
         let (now, address) = (Instant::now(), network(address));
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        if addresses.len() >= ADDRESSES && !addresses.contains_key(&address) {
-            addresses.retain(|_, (last, _)| now.duration_since(*last) < REST);
-            if addresses.len() >= ADDRESSES {
+        if addresses.len() >= MAX_ADDRESSES && !addresses.contains_key(&address) {
+            addresses.retain(|_, (last, _)| now.duration_since(*last) < IDLE_TIMEOUT);
+            if addresses.len() >= MAX_ADDRESSES {
                 return self.others.line();
             }
         }
@@ -93,7 +93,7 @@ mod tests {
         for number in 0..10_000 {
             let _ = quiet.line(address(number));
         }
-        assert_eq!(quiet.addresses.lock().unwrap().len(), ADDRESSES);
+        assert_eq!(quiet.addresses.lock().unwrap().len(), MAX_ADDRESSES);
         assert_eq!(quiet.line(address(2)), Some(0));
     }
 

@@ -11,10 +11,10 @@ use std::time::Duration;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{LookupIpStrategy, ResolverOpts};
 
-/// How long one name server has for one answer.
-const ANSWER: Duration = Duration::from_secs(2);
-/// Requests without an answer that one connection to a name server may have.
-const UNANSWERED: usize = 4_096;
+/// How long one name server may take for one answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of requests without an answer on one connection to a name server.
+const MAX_PENDING_REQUESTS: usize = 4_096;
 
 /// Resolves host names by this machine's name servers and its file of hosts. Cheap to clone.
 #[derive(Clone)]
@@ -56,8 +56,8 @@ impl Resolver {
 fn configure(options: &mut ResolverOpts) {
     // Many hosts have an IPv6 address that is not routed.
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-    options.timeout = ANSWER;
-    options.max_active_requests = UNANSWERED;
+    options.timeout = ANSWER_TIMEOUT;
+    options.max_active_requests = MAX_PENDING_REQUESTS;
     // The name servers have caches. An address that is changed, or a name that is added, has effect at once.
     options.cache_size = 0;
 }
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    const HEADER: usize = 12;
+    const HEADER_BYTES: usize = 12;
 
     /// A name server that knows the address of every name, and does not answer for names that begin with `silent`.
     async fn name_server() -> Resolver {
@@ -88,7 +88,10 @@ mod tests {
             loop {
                 let (length, from) = socket.recv_from(&mut query).await.unwrap();
                 let query = &query[..length];
-                if !query[HEADER + 1..].to_ascii_lowercase().starts_with(b"silent") {
+                if !query[HEADER_BYTES + 1..]
+                    .to_ascii_lowercase()
+                    .starts_with(b"silent")
+                {
                     socket.send_to(&answer(query), from).await.unwrap();
                 }
             }
@@ -101,8 +104,8 @@ mod tests {
 
     /// 192.0.2.7 for a question about IPv4, and nothing for another one (RFC 1035, 4.1).
     fn answer(query: &[u8]) -> Vec<u8> {
-        let name = query[HEADER..].iter().position(|byte| *byte == 0).unwrap();
-        let question = &query[HEADER..HEADER + name + 5];
+        let name = query[HEADER_BYTES..].iter().position(|byte| *byte == 0).unwrap();
+        let question = &query[HEADER_BYTES..HEADER_BYTES + name + 5];
         let is_ipv4 = question[name + 1..name + 3] == [0, 1];
         let mut answer = query[..2].to_vec();
         answer.extend([0x81, 0x80, 0, 1, 0, u8::from(is_ipv4), 0, 0, 0, 0]);
@@ -139,7 +142,7 @@ mod tests {
             .collect();
         let mut waiting = join_all(silent.iter().map(|host| resolver.addresses(host, 636)));
         assert!(futures::poll!(&mut waiting).is_pending());
-        let other = timeout(ANSWER / 2, resolver.addresses("directory.example", 636));
+        let other = timeout(ANSWER_TIMEOUT / 2, resolver.addresses("directory.example", 636));
         tokio::select! {
             found = other => assert!(found.unwrap().is_ok()),
             _ = waiting => panic!("names without an answer have one"),

@@ -21,20 +21,20 @@ use tonic::transport::Server;
 use crate::telemetry;
 use crate::tls::{Connection, Listener};
 
-/// A connection is told to end after this long, so that withdrawn CAs and roles take effect on all.
-const LONG: Duration = Duration::from_hours(1);
-/// The same for [`Stay::Brief`]: long enough for a client to ask what the server is waiting for.
-const BRIEF: Duration = Duration::from_secs(2);
-/// How long open streams may last after their connection was told to end; watches resume on another connection.
-const GRACE: Duration = Duration::from_secs(30);
+/// Maximum age of a connection: then the server sends GOAWAY, so that withdrawn CAs and roles take effect on all.
+const MAX_CONNECTION_AGE: Duration = Duration::from_hours(1);
+/// The same for [`Stay::Brief`]: long enough for a client to read what the server waits for.
+const MAX_BRIEF_CONNECTION_AGE: Duration = Duration::from_secs(2);
+/// How long open streams may last after the server has sent GOAWAY; watches resume on another connection.
+const MAX_CONNECTION_AGE_GRACE: Duration = Duration::from_secs(30);
 /// Silence after which the server pings a client, and how long the answer to the ping may take.
 const HTTP2_KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Calls and streams of one connection at once; more wait in the client. Limits of identities are elsewhere: this one bounds
-/// what a connection costs before anything is known of its calls.
-const STREAMS: u32 = 256;
-/// Bytes of a call's headers.
-const HEADERS: u32 = 16 << 10;
+/// Maximum number of calls and streams of one connection at once; more wait in the client. Identities have limits of their own: this one
+/// bounds what a connection costs before the server knows its calls.
+const MAX_CONCURRENT_STREAMS: u32 = 256;
+/// Maximum size of a call's headers, in bytes.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
 
 /// How long clients may stay connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,10 +57,13 @@ struct Ages {
 impl From<Stay> for Ages {
     fn from(stay: Stay) -> Self {
         let age = match stay {
-            Stay::Long => LONG,
-            Stay::Brief => BRIEF,
+            Stay::Long => MAX_CONNECTION_AGE,
+            Stay::Brief => MAX_BRIEF_CONNECTION_AGE,
         };
-        Self { age, grace: GRACE }
+        Self {
+            age,
+            grace: MAX_CONNECTION_AGE_GRACE,
+        }
     }
 }
 
@@ -172,7 +175,7 @@ fn server_ended(ended: Result<Result<(), Error>, tokio::task::JoinError>) -> Res
 /// A gRPC server as every process serves one: keepalive, connections that end, spans that continue the caller's.
 #[must_use]
 pub fn grpc_server() -> Server {
-    server(LONG)
+    server(MAX_CONNECTION_AGE)
 }
 
 /// tonic's own grace is not used: with it a connection is cut without having been told to end.
@@ -181,8 +184,8 @@ fn server(age: Duration) -> Server {
         .http2_keepalive_interval(Some(HTTP2_KEEPALIVE))
         .http2_keepalive_timeout(Some(HTTP2_KEEPALIVE))
         .max_connection_age(age)
-        .max_concurrent_streams(STREAMS)
-        .http2_max_header_list_size(HEADERS)
+        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+        .http2_max_header_list_size(MAX_HEADER_BYTES)
         .trace_fn(telemetry::server_span)
 }
 
@@ -205,8 +208,8 @@ mod tests {
     use crate::fixtures::realm;
     use crate::tls::{Channel, Peer, ServerTlsArgs, TlsMetrics, channel};
 
-    /// How long anything here may take.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    /// How long each step of a test may take.
+    const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
     /// A served port, and from which connection it was asked last.
     struct Served {
@@ -228,7 +231,7 @@ mod tests {
                 tls_site_ca_dir: None,
                 tls_deny: None,
                 plaintext_loopback: true,
-                tls_reload_seconds: PATIENCE,
+                tls_reload_seconds: TEST_TIMEOUT,
             };
             let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
             let bound = Listener::bind(loopback, &args, &realm(), &TlsMetrics::default()).await;
@@ -274,7 +277,7 @@ mod tests {
         async fn until_another(&self, than: &Peer) -> Duration {
             let begun = Instant::now();
             while self.peer().await == *than {
-                assert!(begun.elapsed() < PATIENCE, "the connection is kept");
+                assert!(begun.elapsed() < TEST_TIMEOUT, "the connection is kept");
                 sleep(Duration::from_millis(10)).await;
             }
             begun.elapsed()
@@ -293,7 +296,10 @@ mod tests {
 
         served.stays.send_replace(Stay::Brief);
         let waited = served.until_another(&first).await;
-        assert!(waited < BRIEF, "{waited:?}: it was its age, not the change");
+        assert!(
+            waited < MAX_BRIEF_CONNECTION_AGE,
+            "{waited:?}: it was its age, not the change"
+        );
         let status = tonic_health::ServingStatus::NotServing;
         served.reporter.set_service_status("", status).await;
         let told = watch.message().await.unwrap().unwrap();
@@ -309,7 +315,7 @@ mod tests {
         served.until_another(&before).await;
         let young = served.peer.lock().unwrap().clone().unwrap();
         let waited = served.until_another(&young).await;
-        assert!(waited < 2 * BRIEF, "{waited:?}");
+        assert!(waited < 2 * MAX_BRIEF_CONNECTION_AGE, "{waited:?}");
     }
 
     #[tokio::test]
@@ -317,7 +323,7 @@ mod tests {
         let mut served = Served::start().await;
         served.peer().await;
         served.stop.cancel();
-        let ended = tokio::time::timeout(PATIENCE, served.running.join_next()).await;
+        let ended = tokio::time::timeout(TEST_TIMEOUT, served.running.join_next()).await;
         ended.unwrap().unwrap().unwrap().unwrap();
     }
 
@@ -350,7 +356,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_answers_no_ping_is_disconnected() {
         let served = Served::start().await;
-        let closed = tokio::time::timeout(LONG, idle(served.address, false)).await;
+        let closed = tokio::time::timeout(MAX_CONNECTION_AGE, idle(served.address, false)).await;
         let after = closed.unwrap();
         assert!(
             (HTTP2_KEEPALIVE..=3 * HTTP2_KEEPALIVE).contains(&after),

@@ -20,10 +20,10 @@ use crate::{
     term::{Standing, Terms},
 };
 
-/// How exact the age in the metrics is.
-const TICK: Duration = Duration::from_secs(5);
-/// How a backup's file begins and ends; between is the time, which sorts.
-const NAME: [&str; 2] = ["ledger-", ".export"];
+/// Time between two updates of the backup's age in the metrics.
+const AGE_UPDATE_PERIOD: Duration = Duration::from_secs(5);
+/// Prefix and suffix of the name of a backup's file; between them is the time, which sorts.
+const FILE_AFFIXES: [&str; 2] = ["ledger-", ".export"];
 
 /// Options of the scheduled backups.
 #[derive(Clone, Debug, clap::Args)]
@@ -145,7 +145,11 @@ impl Backups {
     /// Only when writing panicked.
     pub async fn run(self) -> Result<(), tokio::task::JoinError> {
         let this = Arc::new(self);
-        let mut ticks = tokio::time::interval(TICK.min(this.every / 10).max(Duration::from_millis(10)));
+        let mut ticks = tokio::time::interval(
+            AGE_UPDATE_PERIOD
+                .min(this.every / 10)
+                .max(Duration::from_millis(10)),
+        );
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut not_before = tokio::time::Instant::now();
         loop {
@@ -189,7 +193,7 @@ impl Backups {
         let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let path = self
             .directory
-            .join(format!("{}{seconds:012}{}", NAME[0], NAME[1]));
+            .join(format!("{}{seconds:012}{}", FILE_AFFIXES[0], FILE_AFFIXES[1]));
         file.persist(&path)?;
         fs::File::open(&self.directory)?.sync_all()?;
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
@@ -230,8 +234,8 @@ fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
             .and_then(|name| name.to_str())
             .unwrap_or_default();
         let middle = name
-            .strip_prefix(NAME[0])
-            .and_then(|rest| rest.strip_suffix(NAME[1]));
+            .strip_prefix(FILE_AFFIXES[0])
+            .and_then(|rest| rest.strip_suffix(FILE_AFFIXES[1]));
         if middle.is_some_and(|time| time.len() == 12 && time.bytes().all(|byte| byte.is_ascii_digit())) {
             found.push(path);
         }

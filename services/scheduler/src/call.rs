@@ -152,24 +152,24 @@ pub struct Descriptor {
     pub audited: bool,
 }
 
-/// Longest time for a change: the ledger writes.
-const WRITE: Duration = Duration::from_mins(1);
-/// Longest time for a question.
-const READ: Duration = Duration::from_secs(30);
-/// Longest time for health and reflection.
-const PROBE: Duration = Duration::from_secs(10);
+/// Maximum time for a change: the ledger writes.
+const WRITE_TIMEOUT: Duration = Duration::from_mins(1);
+/// Maximum time for a read.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time for health and reflection.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Largest message of most calls: four times the largest shape of a cluster that is taken.
-const USUAL: usize = 256 << 10;
-/// Largest list of hosts that a cluster releases: all that its status has room for, whose form is the longer one.
-const RELEASED: usize = 1280 << 10;
+/// Maximum size of a message of most calls, in bytes: four times the largest shape of a cluster that is accepted.
+const USUAL_MESSAGE_BYTES: usize = 256 << 10;
+/// Maximum size of a list of hosts that a cluster releases, in bytes: all that fit into its status, whose form is the longer one.
+const MAX_RELEASE_BYTES: usize = 1280 << 10;
 /// How many times its bytes the most expensive spec takes once it is decoded: labels of one character.
-const SPEC: usize = 64;
+const SPEC_DECODED_FACTOR: usize = 64;
 /// The same of a list of hosts, whose names are longer where they are valid.
-const HOSTS: usize = 8;
-/// Largest message of any call: agents end a chunk of a report at 1 MiB, and the one host or cluster that it ends with has no
-/// more than an API server stores of it and of its networks.
-pub const LARGEST: usize = 4 << 20;
+const HOSTS_DECODED_FACTOR: usize = 8;
+/// Maximum size of a message of any call, in bytes: agents end a chunk of a report at 1 MiB, and the one host or cluster that it ends with
+/// has no more than an API server stores of it and of its networks.
+pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 impl Descriptor {
     const fn write(path: &'static str, who: Who) -> Self {
@@ -179,8 +179,8 @@ impl Descriptor {
             streams: Streams::Neither,
             who,
             kind: CallKind::Writes,
-            longest: Some(WRITE),
-            largest: USUAL,
+            longest: Some(WRITE_TIMEOUT),
+            largest: USUAL_MESSAGE_BYTES,
             weight: 1,
             audited: true,
         }
@@ -193,8 +193,8 @@ impl Descriptor {
             streams: Streams::Neither,
             who,
             kind: CallKind::Reads,
-            longest: Some(READ),
-            largest: USUAL,
+            longest: Some(READ_TIMEOUT),
+            largest: USUAL_MESSAGE_BYTES,
             weight: 1,
             audited: false,
         }
@@ -209,18 +209,21 @@ impl Descriptor {
 
     /// The same, whose messages have a spec, a role or a selector.
     const fn with_spec(self) -> Self {
-        Self { weight: SPEC, ..self }
+        Self {
+            weight: SPEC_DECODED_FACTOR,
+            ..self
+        }
     }
 
     /// Whether its messages have a spec, a role or a selector.
     #[must_use]
     pub const fn has_spec(&self) -> bool {
-        self.weight == SPEC
+        self.weight == SPEC_DECODED_FACTOR
     }
 
     const fn probe(path: &'static str, streams: Streams) -> Self {
         let longest = match streams {
-            Streams::Neither => Some(PROBE),
+            Streams::Neither => Some(PROBE_TIMEOUT),
             Streams::Answers | Streams::Both => None,
         };
         Self {
@@ -301,8 +304,8 @@ impl Call {
                 Who::ClusterAgent,
             ),
             Self::ConfirmHosts => Descriptor {
-                largest: RELEASED,
-                weight: HOSTS,
+                largest: MAX_RELEASE_BYTES,
+                weight: HOSTS_DECODED_FACTOR,
                 ..Descriptor::write(
                     "/sip.placement.v1.PlacementService/ConfirmHosts",
                     Who::ClusterAgent,
@@ -318,7 +321,7 @@ impl Call {
                 streams: Streams::Both,
                 kind: CallKind::Reports,
                 longest: None,
-                largest: LARGEST,
+                largest: MAX_MESSAGE_BYTES,
                 ..Descriptor::write(
                     "/sip.inventory.v1.InventoryService/ReportHosts",
                     Who::ClusterAgent,

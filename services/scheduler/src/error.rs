@@ -14,8 +14,8 @@ use crate::{
 /// Domain of every `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "sip.airshipit.org";
 
-/// When to come again after a site had too much.
-const FULL: Duration = Duration::from_secs(10);
+/// Retry delay that a caller is sent when a site is at a limit.
+const FULL_SITE_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Why a call is not answered.
 #[derive(Debug, thiserror::Error)]
@@ -316,7 +316,7 @@ impl From<Error> for Status {
                 (Code::ResourceExhausted, "OVERLOADED")
             }
             Error::SiteFull { site, limit, why: _ } => {
-                details.set_retry_info(Some(FULL));
+                details.set_retry_info(Some(FULL_SITE_RETRY_DELAY));
                 metadata.extend([("site".to_owned(), site), ("limit".to_owned(), limit.to_owned())]);
                 (Code::ResourceExhausted, "SITE_FULL")
             }

@@ -16,8 +16,9 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{error::Error, ledger::CallChanges};
 
-/// So much before its deadline a call is answered, so that the answer arrives: a tenth of the time it had, at most this.
-const HEADROOM: Duration = Duration::from_millis(200);
+/// Maximum time before its deadline at which a call is answered, so that the answer arrives; otherwise a tenth of the time that the call
+/// had.
+const MAX_HEADROOM: Duration = Duration::from_millis(200);
 
 tokio::task_local! {
     /// When the answer to the call that this task serves must be given.
@@ -37,7 +38,7 @@ pub(crate) fn panics() -> CatchPanicLayer<Panicked> {
 /// When a call must be answered: by its caller's deadline, with some room for the answer to arrive, and `longest` after it
 /// began at the latest.
 pub(crate) fn deadline(headers: &HeaderMap, begun: Instant, longest: Option<Duration>) -> Option<Instant> {
-    let own = timeout(headers).map(|timeout| timeout.saturating_sub((timeout / 10).min(HEADROOM)));
+    let own = timeout(headers).map(|timeout| timeout.saturating_sub((timeout / 10).min(MAX_HEADROOM)));
     let time = own.into_iter().chain(longest).min()?;
     begun.checked_add(time)
 }

@@ -15,21 +15,21 @@ use tokio::{
 
 use runtime::error_chain::chain;
 
-/// Pause between two looks at the files. What a `ConfigMap` holds comes into a pod's files within a minute.
-const LOOK: Duration = Duration::from_secs(2);
+/// Time between two reads of the files. The kubelet updates the files of a `ConfigMap` within a minute.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Policies by site; [`EVERY`] names all sites that have none of their own.
+/// Policies by site; [`ANY_SITE`] names all sites that have none of their own.
 pub type Policies = BTreeMap<String, Policy>;
 
 /// In the place of a site's name: every site without a policy of its own.
-const EVERY: &str = "*";
+const ANY_SITE: &str = "*";
 
 /// The policy of a site.
 #[must_use]
 pub fn for_site(policies: &Policies, site: &str) -> Policy {
     policies
         .get(site)
-        .or_else(|| policies.get(EVERY))
+        .or_else(|| policies.get(ANY_SITE))
         .cloned()
         .unwrap_or_default()
 }
@@ -110,7 +110,7 @@ pub fn follow(
 }
 
 async fn reload(files: Vec<(String, PathBuf)>, sender: watch::Sender<Policies>) -> Result<(), Infallible> {
-    let mut pace = interval(LOOK);
+    let mut pace = interval(POLL_INTERVAL);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut refused = None;
     loop {

@@ -133,10 +133,10 @@ pub fn guarded_routes(
             // Errors carry these: without them grpcurl shows their details as raw bytes.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
-    let inventory =
-        InventoryServiceServer::new(Inventory::new(terms.clone())).max_decoding_message_size(call::LARGEST);
-    let placements =
-        PlacementServiceServer::new(Placements::new(terms.clone())).max_decoding_message_size(call::LARGEST);
+    let inventory = InventoryServiceServer::new(Inventory::new(terms.clone()))
+        .max_decoding_message_size(call::MAX_MESSAGE_BYTES);
+    let placements = PlacementServiceServer::new(Placements::new(terms.clone()))
+        .max_decoding_message_size(call::MAX_MESSAGE_BYTES);
     let routes = Routes::new(placements)
         .add_service(inventory)
         .add_service(LedgerServiceServer::new(LedgerApi::new(terms.clone())))

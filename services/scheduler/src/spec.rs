@@ -9,13 +9,14 @@ use placement::{Expression, NetworkId, Role};
 
 use crate::violation::Violation;
 
-/// The most members that a cluster may want, of all roles together: as many as the status of a `SIPCluster` has room for when every name in
-/// it is as short as can be. A decision takes longer the more hosts are wanted, so what can never be given is refused before it is decided.
-pub const MOST_MEMBERS: u64 = 2_315;
+/// Maximum number of members that a cluster may want, of all roles together: as many as fit into the status of a `SIPCluster` when every
+/// name in it is as short as can be. A decision takes longer the more hosts are wanted, so what can never be given is refused before it is
+/// decided.
+pub const MAX_MEMBERS: u64 = 2_315;
 
-/// The most roles times members that a cluster may want: the work of a decision grows with both, since every host can be tried for each role.
-/// A decision at this bound takes less than a second.
-pub const MOST_CHOICES: u64 = 10_000;
+/// Maximum product of the roles and members that a cluster may want: the work of a decision grows with both, since every host can be tried
+/// for each role. A decision at this bound takes less than a second.
+pub const MAX_CHOICES: u64 = 10_000;
 
 /// What a cluster wants (the default is nothing). Every copy of a record shares it. Only [`crate::convert`] builds others than the
 /// default.
@@ -78,7 +79,7 @@ impl Spec {
     /// The most members that a cluster of so many roles may want.
     fn most_members(&self) -> u64 {
         let roles = u64::try_from(self.0.roles.len()).unwrap_or(u64::MAX);
-        (MOST_CHOICES / roles.max(1)).min(MOST_MEMBERS)
+        (MAX_CHOICES / roles.max(1)).min(MAX_MEMBERS)
     }
 
     /// Whether it wants more members than a cluster of so many roles may: an earlier version has taken it. It is not given more than it has.
@@ -102,9 +103,9 @@ impl Spec {
             return Ok(());
         }
         let (wanted, most) = (self.wanted(), self.most_members());
-        let why = if most < MOST_MEMBERS {
+        let why = if most < MAX_MEMBERS {
             format!(
-                "of {} roles, since roles times hosts are {MOST_CHOICES} at most: divide the cluster, or declare fewer roles",
+                "of {} roles, since roles times hosts are {MAX_CHOICES} at most: divide the cluster, or declare fewer roles",
                 self.0.roles.len()
             )
         } else {

@@ -21,25 +21,26 @@ impl Violation {
     }
 }
 
-/// Most violations in an answer.
-pub(crate) const LISTED: usize = 10;
-/// Most bytes of a field's path and of a rule in an answer: both may quote what the caller sent.
-const FIELD: usize = 300;
-const RULE: usize = 700;
-/// No further violation is listed after so many bytes. An answer has each violation twice, as text and as details, in headers of at
-/// most 16 KiB: a caller whose client refuses larger ones sees a broken connection instead of its mistake.
-const ENOUGH: usize = 2000;
+/// Maximum number of violations in an answer.
+pub(crate) const MAX_VIOLATIONS: usize = 10;
+/// Maximum length of a field's path in an answer, in bytes: it may quote what the caller sent.
+const MAX_FIELD_BYTES: usize = 300;
+/// Maximum length of a rule in an answer, in bytes: it may quote what the caller sent.
+const MAX_RULE_BYTES: usize = 700;
+/// Size of the listed violations, in bytes, after which none is added. An answer has each violation twice, as text and as details, in
+/// headers of at most 16 KiB: a caller whose client refuses larger ones sees a broken connection instead of its mistake.
+const MAX_LISTED_BYTES: usize = 2000;
 
 /// The violations that an answer lists: the first ones, cut off where they are very long.
 pub(crate) fn listed(violations: &[Violation]) -> Vec<Violation> {
     let mut bytes = 0;
     let cut = violations.iter().map(|Violation { field, rule }| Violation {
-        field: clip(field, FIELD).to_owned(),
-        rule: clip(rule, RULE).to_owned(),
+        field: clip(field, MAX_FIELD_BYTES).to_owned(),
+        rule: clip(rule, MAX_RULE_BYTES).to_owned(),
     });
-    cut.take(LISTED)
+    cut.take(MAX_VIOLATIONS)
         .take_while(|Violation { field, rule }| {
-            let fits = bytes < ENOUGH;
+            let fits = bytes < MAX_LISTED_BYTES;
             bytes += field.len() + rule.len();
             fits
         })

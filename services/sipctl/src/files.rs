@@ -10,10 +10,10 @@ use crate::line::one_line;
 
 /// Stands for standard input.
 const STANDARD_INPUT: &str = "-";
-/// What is read in a directory.
+/// Extensions of the files that are read in a directory.
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
-/// Most characters of a path in a message.
-const SHOWN: usize = 256;
+/// Maximum number of characters of a path in a message.
+const MAX_PATH_CHARACTERS: usize = 256;
 
 /// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -113,5 +113,5 @@ fn text(path: &Path) -> Result<String, Error> {
 }
 
 fn display(path: &Path) -> String {
-    one_line(&path.to_string_lossy(), SHOWN)
+    one_line(&path.to_string_lossy(), MAX_PATH_CHARACTERS)
 }

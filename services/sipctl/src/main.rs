@@ -9,13 +9,13 @@ use sipctl::cli::Cli;
 use sipctl::command::{Ending, run};
 use sipctl::one_line;
 
-/// The input or the command line cannot be read.
-const UNREADABLE: u8 = 1;
-/// A cluster is refused, partial or invalid; a role would lose its majority; a site has conflicts; something is wrong with a ledger; the scheduler
-/// refuses.
-const NOT_PLACED: u8 = 2;
-/// Most characters of an error.
-const SHOWN: usize = 4096;
+/// Exit code: sipctl cannot read the input or the command line.
+const EXIT_UNREADABLE: u8 = 1;
+/// Exit code: a cluster is refused, partial or invalid; a role would lose its majority; a site has conflicts; a ledger has a fault; the
+/// scheduler refuses.
+const EXIT_NOT_PLACED: u8 = 2;
+/// Maximum number of characters of an error.
+const MAX_ERROR_CHARACTERS: usize = 4096;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
             return if asked_for {
                 ExitCode::SUCCESS
             } else {
-                ExitCode::from(UNREADABLE)
+                ExitCode::from(EXIT_UNREADABLE)
             };
         }
     };
@@ -42,10 +42,10 @@ fn main() -> ExitCode {
             | Ending::Damaged
             | Ending::CertificatesDue
             | Ending::Refused,
-        ) => ExitCode::from(NOT_PLACED),
+        ) => ExitCode::from(EXIT_NOT_PLACED),
         Err(error) => {
-            eprintln!("error: {}", one_line(&format!("{error:#}"), SHOWN));
-            ExitCode::from(UNREADABLE)
+            eprintln!("error: {}", one_line(&format!("{error:#}"), MAX_ERROR_CHARACTERS));
+            ExitCode::from(EXIT_UNREADABLE)
         }
     }
 }

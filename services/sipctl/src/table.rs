@@ -10,12 +10,12 @@ use placement::{HostName, LabelValue};
 use crate::plan::{Cell, Change, Grid, Plan, Planned, Row, WhyNot};
 use crate::report::{Cluster, Remark};
 
-/// Most domains side by side; more go below, in a table of their own. Also the most domains that are only free.
-const COLUMNS: usize = 6;
-/// Most lines of one list below a table.
-const LINES: usize = 20;
-/// Most hosts that one line names.
-const HOSTS: usize = 6;
+/// Maximum number of domains side by side; more go below, in a table of their own. Also the maximum number of domains that are only free.
+const MAX_COLUMNS: usize = 6;
+/// Maximum number of lines of one list below a table.
+const MAX_LINES: usize = 20;
+/// Maximum number of hosts that one line names.
+const MAX_HOSTS: usize = 6;
 
 /// The plan as text. Its form may change; programs read the JSON.
 #[must_use]
@@ -76,11 +76,11 @@ fn cluster(planned: &Planned) -> String {
 }
 
 fn list(text: &mut String, title: &str, lines: impl ExactSizeIterator<Item = String>) {
-    let more = lines.len().saturating_sub(LINES);
+    let more = lines.len().saturating_sub(MAX_LINES);
     if lines.len() > 0 {
         let _ = writeln!(text, "{title}:");
     }
-    for line in lines.take(LINES) {
+    for line in lines.take(MAX_LINES) {
         let _ = writeln!(text, "  {line}");
     }
     if more > 0 {
@@ -89,8 +89,8 @@ fn list(text: &mut String, title: &str, lines: impl ExactSizeIterator<Item = Str
 }
 
 fn reason((why, hosts): &(String, Vec<HostName>)) -> String {
-    let named: Vec<String> = hosts.iter().take(HOSTS).map(ToString::to_string).collect();
-    let more = match hosts.len().saturating_sub(HOSTS) {
+    let named: Vec<String> = hosts.iter().take(MAX_HOSTS).map(ToString::to_string).collect();
+    let more = match hosts.len().saturating_sub(MAX_HOSTS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
@@ -107,7 +107,7 @@ fn columns(grid: &Grid) -> (Vec<&Option<LabelValue>>, usize) {
     let mut shown = Vec::new();
     for ((_, domain), busy) in busy {
         idle += usize::from(!busy);
-        if busy || idle <= COLUMNS {
+        if busy || idle <= MAX_COLUMNS {
             shown.push(domain);
         }
     }
@@ -157,7 +157,7 @@ fn tables(grid: &Grid) -> Vec<String> {
     if domains.is_empty() {
         return vec![one(&[])];
     }
-    let mut tables: Vec<String> = domains.chunks(COLUMNS).map(one).collect();
+    let mut tables: Vec<String> = domains.chunks(MAX_COLUMNS).map(one).collect();
     if left_out > 0 {
         tables.push(format!("and {left_out} more domains with free hosts"));
     }

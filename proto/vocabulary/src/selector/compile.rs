@@ -67,11 +67,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// Most that are returned: a selector of some megabytes may break as many rules as it has bytes.
-    pub const MOST: usize = 32;
+    /// Maximum number of errors that are returned: a selector of some megabytes may break as many rules as it has bytes.
+    pub const MAX_RETURNED: usize = 32;
 
     fn add(self, errors: &mut Vec<Self>) {
-        if errors.len() < Self::MOST {
+        if errors.len() < Self::MAX_RETURNED {
             errors.push(self);
         }
     }
@@ -109,7 +109,7 @@ impl Selector {
     /// a `matchLabels` value of `""` is valid and matches only a label whose value is empty.
     ///
     /// # Errors
-    /// Every rule that is broken, in the order of the fields; at least one, and at most [`Error::MOST`].
+    /// Every rule that is broken, in the order of the fields; at least one, and at most [`Error::MAX_RETURNED`].
     pub fn compile(
         match_labels: &BTreeMap<String, String>,
         match_expressions: &[Expression],

@@ -117,10 +117,10 @@ fn every_broken_rule_is_found() {
 
 #[test]
 fn only_the_first_broken_rules_are_returned() {
-    let values = vec![" "; 10 * Error::MOST];
+    let values = vec![" "; 10 * Error::MAX_RETURNED];
     let bad = BTreeMap::from([("a b".to_owned(), String::new())]);
     let errors = Selector::compile(&bad, &[expression("k", "In", &values)]).expect_err("invalid");
-    assert_eq!(errors.len(), Error::MOST);
+    assert_eq!(errors.len(), Error::MAX_RETURNED);
     assert_eq!(errors[0].to_string(), "matchLabels[\"a b\"]");
 }
 

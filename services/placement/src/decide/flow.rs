@@ -78,7 +78,8 @@ pub(crate) struct Network {
     exits: Vec<Option<u32>>,
 }
 
-const FAR: Price = Price::MAX;
+/// Distance of a node to which no path is known.
+const UNREACHED: Price = Price::MAX;
 
 /// The number of the node or edge at this index; [`at`] is the inverse.
 pub(crate) fn number(index: usize) -> u32 {

@@ -18,17 +18,17 @@ use crate::ineligible::{Ineligible, all_reasons};
 use crate::request::Request;
 use crate::site::{NONE, Slot, Value, at, slot};
 
-/// Hosts that are considered per role among those that are not eligible: the first by name.
-const MOST_CONSIDERED: usize = 64;
-/// How many pairs of a role and a reason are tried, each by deciding again: more than a few roles that lack hosts have.
-const MOST_TRIED: usize = 24;
+/// Maximum number of hosts that are not eligible and are considered per role: the first by name.
+const MAX_CONSIDERED_HOSTS: usize = 64;
+/// Maximum number of pairs of a role and a reason that are tried, each by another decision: more than a few roles that lack hosts have.
+const MAX_TRIED_PAIRS: usize = 24;
 
 pub(crate) fn find(inputs: &Inputs<'_>, request: &Request, solution: &Solution, tight: &Tight) -> Vec<Help> {
     let missing = solution.missing();
     let mut helps: Vec<Help> = more_hosts::fewest(inputs, solution, tight, &missing)
         .into_iter()
         .collect();
-    let mut tries = MOST_TRIED;
+    let mut tries = MAX_TRIED_PAIRS;
     for (role, missing) in missing.iter().enumerate() {
         if *missing > 0 && tries > 0 && helps.len() + 1 < crate::MAX_HELPS {
             let room = crate::MAX_HELPS - 1 - helps.len();
@@ -145,9 +145,9 @@ fn by_only_reason(
         .map(slot)
         .map(|host| (site.rank(host), host))
         .collect();
-    if hosts.len() > MOST_CONSIDERED {
-        hosts.select_nth_unstable(MOST_CONSIDERED);
-        hosts.truncate(MOST_CONSIDERED);
+    if hosts.len() > MAX_CONSIDERED_HOSTS {
+        hosts.select_nth_unstable(MAX_CONSIDERED_HOSTS);
+        hosts.truncate(MAX_CONSIDERED_HOSTS);
     }
     hosts.sort_unstable();
     let mut by_reason: BTreeMap<Vec<Ineligible>, Vec<Slot>> = BTreeMap::new();

@@ -16,8 +16,8 @@ use crate::decision::{Help, Need, Tight};
 use crate::request::Role;
 use crate::site::{NONE, Site, Slot, Value, at};
 
-/// Where more hosts are missing than this, their number is no help; the funnels state it.
-const MOST_MISSING: u32 = 1_000;
+/// Maximum number of missing hosts that a help states. Larger numbers help nobody; the funnels state them.
+const MAX_MISSING_HOSTS: u32 = 1_000;
 
 /// The fewest hosts for one role that would do, or else what each role lacks.
 pub(super) fn fewest(
@@ -28,7 +28,7 @@ pub(super) fn fewest(
 ) -> Option<Help> {
     let short = || missing.iter().enumerate().filter(|(_, missing)| **missing > 0);
     let total = missing.iter().copied().fold(0, u32::saturating_add);
-    if total > MOST_MISSING {
+    if total > MAX_MISSING_HOSTS {
         return None;
     }
     let one = |total| short().map(move |(role, _)| vec![(role, total)]);

@@ -151,7 +151,7 @@ pub(crate) fn pool(
     };
     let value = |text: &vocabulary::LabelValue| column.number(text.as_str());
     let closed: BTreeSet<Value> = role_needs.closed.iter().filter_map(value).collect();
-    let few = column.width().saturating_mul(FEWER) <= mask.count_ones(..);
+    let few = column.width().saturating_mul(DOMAIN_QUERY_COST) <= mask.count_ones(..);
     let ideal = ideal(site, &mask, scope);
     let asked = few.then(|| asked_for(column, &mask, &closed, ideal, |host| offer(site, scope, host)));
     let best = asked.flatten().unwrap_or_else(|| {
@@ -193,9 +193,9 @@ pub(crate) fn pool(
     }
 }
 
-/// Domains are asked for their best host when they are fewer than hosts by this much; otherwise each host is read. Asking is
-/// dearer than reading one host, and most domains answer with one of their first hosts.
-const FEWER: usize = 2;
+/// Cost of asking a domain for its best host, in reads of single hosts. Domains are asked only if that costs less than reading each host:
+/// most domains answer with one of their first hosts.
+const DOMAIN_QUERY_COST: usize = 2;
 
 /// What each of these hosts has at least.
 fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Packed {
@@ -210,8 +210,8 @@ fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Packed {
     .packed()
 }
 
-/// So many are kept in order by inserting; more are sorted at the end.
-const FEW: usize = 16;
+/// Maximum number of hosts that insertion keeps in order; more are sorted at the end.
+const MAX_INSERTION_SORTED: usize = 16;
 
 /// The best of these hosts, sorted; at least one where there is one. No offer is better than what `at_best` says of its host.
 fn best_of(
@@ -221,7 +221,7 @@ fn best_of(
     offer: impl Fn(Slot) -> Score,
 ) -> Vec<Score> {
     let keep = keep.max(1);
-    if keep > FEW {
+    if keep > MAX_INSERTION_SORTED {
         let mut best: Vec<Score> = hosts.map(offer).collect();
         best.sort_unstable();
         best.truncate(keep);

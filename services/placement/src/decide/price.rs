@@ -6,8 +6,8 @@ use super::preferences::Preferences;
 use super::role_needs::count;
 use super::score::{Drawbacks, Score};
 
-/// Prices stay below this, so that sums along a path cannot overflow.
-const ROOM: Price = 1 << 120;
+/// Exclusive upper bound of prices, so that sums along a path cannot overflow.
+const PRICE_BOUND: Price = 1 << 120;
 
 /// Units of the parts of a price, so that each part outweighs all that come after it.
 #[derive(Debug, Clone)]
@@ -70,7 +70,7 @@ impl Prices {
         let per_level = members.saturating_mul(*members).saturating_add(1);
         let units = std::iter::successors(Some(innermost), |unit| unit.checked_mul(per_level));
         let mut spread: Vec<Price> = units
-            .take_while(|unit| unit.saturating_mul(per_level) < ROOM)
+            .take_while(|unit| unit.saturating_mul(per_level) < PRICE_BOUND)
             .take(levels + usize::from(any_outside))
             .collect();
         let outside = if any_outside { spread.pop() } else { None };

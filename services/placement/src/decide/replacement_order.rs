@@ -15,10 +15,10 @@ use super::role_needs::{ClusterNeeds, Gate, Pressing, RoleNeeds, count};
 use super::solution::{Choice, Found, Solution};
 use crate::site::{Site, at};
 
-/// How many other solutions are tried. There are more only where many members have failed at once.
-const MOST_TRIED: usize = 32;
-/// How many other orders of the roles are tried.
-const MOST_ORDERS: usize = 8;
+/// Maximum number of other solutions that are tried. There are more only where many members have failed at once.
+const MAX_SOLUTIONS: usize = 32;
+/// Maximum number of other orders of the roles that are tried.
+const MAX_ROLE_ORDERS: usize = 8;
 
 /// A solution, and who is replaced in it.
 pub(crate) struct Ordered {
@@ -85,7 +85,7 @@ pub(crate) fn solve<'a>(
 ) -> Ordered {
     let mut best = Ordered::new(site, needs, &solve);
     let mut failed: BTreeSet<Overtaking> = BTreeSet::new();
-    for _ in 0..MOST_ORDERS {
+    for _ in 0..MAX_ROLE_ORDERS {
         let replaced_now = replaced_if_some_wait(site, needs, &best);
         let mut overtakings = overtakings(site, needs, filtered, &replaced_now).into_iter();
         let Some(next) = overtakings.find(|one| !failed.contains(one)) else {
@@ -256,7 +256,7 @@ fn prefer<'a>(
     let mut better: Option<Solution> = None;
     let mut closed: Vec<(usize, LabelValue, Gate)> = Vec::new();
     let mut failed: BTreeSet<(usize, Attempt)> = BTreeSet::new();
-    for _ in 0..MOST_TRIED {
+    for _ in 0..MAX_SOLUTIONS {
         let now = better.as_ref().unwrap_or(solution);
         let roles = needs.roles.iter().zip(now.decided(grows)).enumerate();
         let mut attempts = roles.flat_map(|(role, (role_needs, found))| {

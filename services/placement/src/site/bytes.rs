@@ -5,25 +5,25 @@ use std::collections::BTreeSet;
 use vocabulary::{ClusterName, HostName, LabelKey, LabelValue, Namespace, NetworkId};
 
 use super::Site;
-use super::column::{Column, ENTRY, VALUE};
+use super::column::{Column, ENTRY_BYTES, VALUE_BYTES};
 use super::row::Row;
-use super::set::{LEAST, Set};
-use super::size::{GROWN, entry, small_map, text};
+use super::set::{SMALL_SET_BYTES, Set};
+use super::size::{VECTOR_GROWTH, entry, small_map, text};
 use crate::host::Host;
 
-/// A key that no other host has, with its first value.
-const KEY: usize = GROWN * size_of::<(LabelKey, Column)>()
+/// Bytes of a label key that no other host has, with its first value.
+const KEY_BYTES: usize = VECTOR_GROWTH * size_of::<(LabelKey, Column)>()
     + entry(size_of::<(LabelKey, u32)>())
     + small_map(1, size_of::<(LabelValue, u32)>())
-    + 4 * ENTRY
-    + 3 * LEAST;
-/// A network that no other host has.
-const ONE_NETWORK: usize =
-    GROWN * size_of::<(NetworkId, Set)>() + entry(size_of::<(NetworkId, u32)>()) + LEAST;
-/// A namespace that no other host has.
-const NAMESPACE: usize = entry(size_of::<(Namespace, Set)>()) + LEAST;
-/// A host that may be the machine of members.
-const FORMER: usize = entry(size_of::<(HostName, Box<[ClusterName]>)>()) + 2 * size_of::<ClusterName>();
+    + 4 * ENTRY_BYTES
+    + 3 * SMALL_SET_BYTES;
+/// Bytes of a network that no other host has.
+const NETWORK_BYTES: usize =
+    VECTOR_GROWTH * size_of::<(NetworkId, Set)>() + entry(size_of::<(NetworkId, u32)>()) + SMALL_SET_BYTES;
+/// Bytes of a namespace that no other host has.
+const NAMESPACE_BYTES: usize = entry(size_of::<(Namespace, Set)>()) + SMALL_SET_BYTES;
+/// Bytes of the record that a host may be the machine of members.
+const FORMER_BYTES: usize = entry(size_of::<(HostName, Box<[ClusterName]>)>()) + 2 * size_of::<ClusterName>();
 
 impl Site {
     /// About how many bytes it takes, without who holds its hosts.
@@ -31,11 +31,11 @@ impl Site {
     pub fn bytes(&self) -> usize {
         self.host_bytes
             + self.column_bytes
-            + (self.rows.len() - self.ranks.len()) * GROWN * size_of::<Option<Row>>()
-            + self.columns.len() * KEY
-            + self.network_hosts.len() * ONE_NETWORK
-            + self.namespaces.len() * NAMESPACE
-            + self.former.len() * FORMER
+            + (self.rows.len() - self.ranks.len()) * VECTOR_GROWTH * size_of::<Option<Row>>()
+            + self.columns.len() * KEY_BYTES
+            + self.network_hosts.len() * NETWORK_BYTES
+            + self.namespaces.len() * NAMESPACE_BYTES
+            + self.former.len() * FORMER_BYTES
     }
 
     /// About how many bytes more it takes with these hosts, in the place of those of their names.
@@ -69,10 +69,10 @@ impl Site {
         let texts = values.iter().map(|(_, value)| text(value.as_str().len()));
         bytes
             + texts.sum::<usize>()
-            + values.len() * VALUE
-            + keys.len() * KEY
-            + networks.len() * ONE_NETWORK
-            + namespaces.len() * NAMESPACE
+            + values.len() * VALUE_BYTES
+            + keys.len() * KEY_BYTES
+            + networks.len() * NETWORK_BYTES
+            + namespaces.len() * NAMESPACE_BYTES
     }
 }
 

@@ -6,8 +6,8 @@ use fixedbitset::FixedBitSet;
 use vocabulary::LabelValue;
 
 use super::rank::Ranks;
-use super::set::{LEAST, Set, Slot, at};
-use super::size::{GROWN, entry, text as text_bytes};
+use super::set::{SMALL_SET_BYTES, Set, Slot, at};
+use super::size::{VECTOR_GROWTH, entry, text as text_bytes};
 
 /// A number of a value in its [`Column`]; given again after no host has the value.
 pub(crate) type Value = u32;
@@ -16,9 +16,10 @@ pub(crate) type Value = u32;
 pub(crate) const NONE: Value = Value::MAX;
 
 /// Bytes of a value.
-pub(super) const ENTRY: usize = size_of::<Entry>();
+pub(super) const ENTRY_BYTES: usize = size_of::<Entry>();
 /// Bytes of a value that no other host has.
-pub(super) const VALUE: usize = GROWN * ENTRY + entry(size_of::<(LabelValue, Value)>()) + LEAST;
+pub(super) const VALUE_BYTES: usize =
+    VECTOR_GROWTH * ENTRY_BYTES + entry(size_of::<(LabelValue, Value)>()) + SMALL_SET_BYTES;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Column {
@@ -95,7 +96,7 @@ impl Column {
 
     /// About how many bytes it takes beside its key, without the hosts in its sets. Unused numbers of values take memory too.
     pub(crate) fn bytes(&self) -> usize {
-        self.values.len() * VALUE + self.texts
+        self.values.len() * VALUE_BYTES + self.texts
     }
 
     /// One more than the greatest number of a value.

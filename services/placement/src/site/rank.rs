@@ -20,8 +20,8 @@ pub(crate) struct Ranks {
     label: Vec<u64>,
 }
 
-/// The distance to the last label for a host that comes after all others: room for as many between them.
-const STEP: u64 = 1 << 32;
+/// Distance to the last label for a host that comes after all others: as many labels fit between them.
+const LABEL_GAP: u64 = 1 << 32;
 
 impl Ranks {
     pub(crate) fn slot(&self, name: &HostName) -> Option<Slot> {
@@ -108,8 +108,10 @@ fn loop_until_room(ranks: &mut Ranks, below: Option<u64>, above: Option<u64>, na
     loop {
         let label = match (below, above) {
             (None, None) => Some(u64::MAX / 2),
-            (Some(low), None) => Some(low + ((u64::MAX - low) / 2).min(STEP)).filter(|label| *label > low),
-            (None, Some(high)) => Some(high - (high / 2).min(STEP)).filter(|label| *label < high),
+            (Some(low), None) => {
+                Some(low + ((u64::MAX - low) / 2).min(LABEL_GAP)).filter(|label| *label > low)
+            }
+            (None, Some(high)) => Some(high - (high / 2).min(LABEL_GAP)).filter(|label| *label < high),
             (Some(low), Some(high)) => Some(low + (high - low) / 2).filter(|label| *label > low),
         };
         if let Some(label) = label {

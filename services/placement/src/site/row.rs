@@ -7,25 +7,25 @@ use vocabulary::{HostId, HostName, OperationalStatus, ProvisioningState, SipLabe
 use super::Site;
 use super::column::Value;
 use super::set::Slot;
-use super::size::{GROWN, entry};
+use super::size::{VECTOR_GROWTH, entry};
 use crate::host::{Consumer, Host};
 
 /// A label key's number in a [`Site`].
 pub(crate) type Key = u32;
 
-/// A host, without its labels and networks: its row, its rank, its place in the sets.
-const ROW: usize = GROWN * (size_of::<Option<Row>>() + size_of::<u64>())
+/// Bytes of a host without its labels and networks: its row, its rank, its place in the sets.
+const ROW_BYTES: usize = VECTOR_GROWTH * (size_of::<Option<Row>>() + size_of::<u64>())
     + entry(size_of::<(HostName, Slot)>())
     + entry(size_of::<(u64, Slot)>());
-/// A label of a host: its number in the row, and the host in the sets of its column.
-const LABEL: usize = size_of::<(u32, u32)>() + 6 * size_of::<Slot>();
-/// A network of a host.
-const NETWORK: usize = 3 * size_of::<Slot>();
+/// Bytes of a label of a host: its number in the row, and the host in the sets of its column.
+const LABEL_BYTES: usize = size_of::<(u32, u32)>() + 6 * size_of::<Slot>();
+/// Bytes of a network of a host.
+const NETWORK_BYTES: usize = 3 * size_of::<Slot>();
 
 fn of_parts(labels: usize, networks: usize, has_consumer: bool, has_labels: bool, problem: usize) -> usize {
     let consumer = if has_consumer { size_of::<Consumer>() } else { 0 };
     let sip_labels = if has_labels { size_of::<SipLabels>() } else { 0 };
-    ROW + labels * LABEL + networks * NETWORK + consumer + sip_labels + problem
+    ROW_BYTES + labels * LABEL_BYTES + networks * NETWORK_BYTES + consumer + sip_labels + problem
 }
 
 #[derive(Debug, Clone)]

@@ -36,8 +36,8 @@ impl Default for Set {
     }
 }
 
-/// Bytes of a set of one host beside what has it.
-pub(super) const LEAST: usize = 16;
+/// Bytes that a set of one host allocates besides its owner.
+pub(super) const SMALL_SET_BYTES: usize = 16;
 
 /// Above this many hosts bits are used; below a quarter of it numbers again, so that a set at the border is not turned
 /// back and forth. A 32nd of the site is where both take the same memory.

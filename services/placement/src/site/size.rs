@@ -1,15 +1,20 @@
 //! About how much memory texts and sorted maps take, by what is in them. Never less than they take but for what the allocator keeps for
 //! itself, so that a limit on it is a limit on memory.
 
-/// Texts up to this length take nothing beside what has them.
-const INLINE: usize = 23;
+/// Maximum length, in bytes, of a text that is stored in its owner and allocates nothing.
+const MAX_INLINE_BYTES: usize = 23;
 
 /// Bytes of a text beside what has it.
 #[must_use]
 pub const fn text(length: usize) -> usize {
     // Counts of who has it, and what the allocator adds.
-    const SHARED: usize = 32;
-    if length <= INLINE { 0 } else { length + SHARED }
+    /// Bytes of the reference counts, and what the allocator adds.
+    const SHARED_OVERHEAD_BYTES: usize = 32;
+    if length <= MAX_INLINE_BYTES {
+        0
+    } else {
+        length + SHARED_OVERHEAD_BYTES
+    }
 }
 
 /// Bytes for each entry of a large sorted map or set whose entries take so many: nodes have room for more than is in them.
@@ -28,5 +33,5 @@ pub const fn small_map(entries: usize, bytes: usize) -> usize {
     entries.div_ceil(FULL) * (CAPACITY * bytes + HEADER)
 }
 
-/// Vectors that grow have room for twice as much as is in them.
-pub(crate) const GROWN: usize = 2;
+/// Capacity of a vector that grows, as a multiple of its length.
+pub(crate) const VECTOR_GROWTH: usize = 2;

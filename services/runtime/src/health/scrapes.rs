@@ -19,8 +19,8 @@ pub(super) struct Exposition {
     pub(super) text: Bytes,
 }
 
-/// How long one encoding is answered again.
-const SHARED: Duration = Duration::from_secs(1);
+/// How long the server reuses one encoding of the metrics.
+const ENCODING_TTL: Duration = Duration::from_secs(1);
 
 /// Answers scrapes. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ impl Scrapes {
     pub(super) async fn all(&self) -> Result<Exposition, fmt::Error> {
         let mut latest = Arc::clone(&self.latest).lock_owned().await;
         if let Some(Encoded { at, all }) = &*latest
-            && at.elapsed() < SHARED
+            && at.elapsed() < ENCODING_TTL
         {
             return all.clone().ok_or(fmt::Error);
         }

@@ -32,13 +32,14 @@ use crate::identity::Realm;
 use crate::quiet::{Quiet, QuietByAddress};
 use crate::telemetry::AUDIT;
 
-/// A client that takes longer is gone or means harm.
+/// How long a client may take for its handshake: one that takes longer has crashed or is hostile.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a refused client may take to read why and hang up, and how much of what it says is listened to.
-const PARTING_TIMEOUT: Duration = Duration::from_secs(1);
-const PARTING_BYTES: u64 = 64 * 1024;
-/// How long to leave the listener alone when the system is out of file descriptors or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+/// How long the server waits for a refused client to read the refusal and close the connection.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of bytes that the server reads, and drops, from a refused client.
+const MAX_REFUSED_BYTES: u64 = 64 * 1024;
+/// Pause before the next accept when the system is out of file descriptors or memory.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(500);
 /// Idle time before the kernel probes whether the peer is still there, and between its probes.
 pub(super) const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -213,7 +214,7 @@ async fn accept(tcp: &TcpListener, log: &Log) -> (TcpStream, SocketAddr) {
                 if let Some(withheld) = log.accept.line() {
                     tracing::error!(%error, withheld, "connections cannot be accepted");
                 }
-                sleep(ACCEPT_PAUSE).await;
+                sleep(ACCEPT_BACKOFF).await;
             }
         }
     }
@@ -312,8 +313,8 @@ fn audit(address: SocketAddr, identity: Option<&str>, error: &dyn StdError, log:
 async fn part(mut stream: TcpStream) {
     let draining = async {
         stream.shutdown().await?;
-        tokio::io::copy(&mut (&mut stream).take(PARTING_BYTES), &mut tokio::io::sink()).await
+        tokio::io::copy(&mut (&mut stream).take(MAX_REFUSED_BYTES), &mut tokio::io::sink()).await
     };
     // Whether it worked is of no use to anyone: the connection is over.
-    let _ = timeout(PARTING_TIMEOUT, draining).await;
+    let _ = timeout(REFUSAL_TIMEOUT, draining).await;
 }

@@ -33,8 +33,8 @@ use crate::telemetry::InjectTrace;
 
 /// Name resolution, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Silence after which the server is asked for a sign of life, and how long it may take to give one. A server whose machine has
-/// lost its power says nothing, and another one leads after a few seconds.
+/// Silence after which the client pings the server, and how long the answer to the ping may take. A server whose machine has lost its power
+/// sends nothing, and another one leads after a few seconds.
 const HTTP2_KEEPALIVE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(5)];
 
 /// A gRPC channel that sends the trace context along; what generated clients take in `new`.

@@ -8,8 +8,8 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// Longest pause: without reads for longer, the peer's keepalive would end the connection.
-const LONGEST: Duration = Duration::from_secs(1);
+/// Maximum pause: without reads for longer, the peer's keepalive would end the connection.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Pauses and ends one connection. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -29,7 +29,7 @@ struct Pause {
 }
 
 impl Throttle {
-    /// Pauses reading until `until`, but for at most [`LONGEST`] after the present pause began.
+    /// Pauses reading until `until`, but for at most [`MAX_PAUSE`] after the present pause began.
     pub(super) fn pause(&self, until: Instant) {
         let now = Instant::now();
         let mut own = self.0.pause.lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,7 +37,7 @@ impl Throttle {
             begun: now,
             until: now,
         });
-        pause.until = pause.until.max(until).min(pause.begun + LONGEST);
+        pause.until = pause.until.max(until).min(pause.begun + MAX_PAUSE);
     }
 
     /// End of the present pause; `None` if reading is allowed.

@@ -25,16 +25,16 @@ use super::material::anchors;
 use crate::error_chain::chain;
 use crate::identity::{self, Caller, Name, Realm};
 
-/// CA certificates that a caller may show between its own and the one that is believed. The library that verifies chains looks for a path
-/// through all of them, which takes seconds for hundreds, and no connection can be closed meanwhile.
-const MOST_INTERMEDIATES: usize = 4;
-/// How many bytes they may have.
-const LONGEST_CHAIN: usize = 32 * 1024;
-/// How many bytes a caller's own certificate may have. Those of agents have one KiB.
-const LONGEST_LEAF: usize = 8 * 1024;
+/// Maximum number of CA certificates between a caller's own and a trust anchor. The library that verifies chains tries all paths through
+/// them, which takes seconds for hundreds, and no connection can be closed meanwhile.
+const MAX_INTERMEDIATES: usize = 4;
+/// Maximum size of all of these certificates together, in bytes.
+const MAX_CHAIN_BYTES: usize = 32 * 1024;
+/// Maximum size of a caller's own certificate, in bytes. Those of agents have one KiB.
+const MAX_LEAF_BYTES: usize = 8 * 1024;
 
-/// Ends of the names of authorities' files.
-const ENDINGS: [&str; 2] = ["crt", "pem"];
+/// Extensions of the names of authorities' files.
+const AUTHORITY_EXTENSIONS: [&str; 2] = ["crt", "pem"];
 
 /// Files that decide which callers a server accepts, besides those with the region's CAs.
 #[derive(Debug, Clone, Default)]
@@ -118,7 +118,7 @@ impl Trust {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(Caller, ClientCertVerified), rustls::Error> {
-        if leaf.len() > LONGEST_LEAF {
+        if leaf.len() > MAX_LEAF_BYTES {
             // Reading a certificate with thousands of names takes long.
             return Err(super::refusal::refused(identity::Error::LongCertificate {
                 bytes: leaf.len(),
@@ -127,7 +127,7 @@ impl Trust {
         let caller = self.realm.caller_of(leaf).map_err(super::refusal::refused)?;
         super::refusal::claim(|| self.realm.uri(&caller));
         let bytes = intermediates.iter().map(|certificate| certificate.len()).sum();
-        if intermediates.len() > MOST_INTERMEDIATES || bytes > LONGEST_CHAIN {
+        if intermediates.len() > MAX_INTERMEDIATES || bytes > MAX_CHAIN_BYTES {
             return Err(super::refusal::refused(identity::Error::LongChain {
                 id: self.realm.uri(&caller),
                 found: intermediates.len(),
@@ -306,7 +306,7 @@ fn site_files(directory: &Path) -> Result<BTreeMap<Name, Result<PathBuf, Error>>
             .and_then(|stem| stem.to_str())
             .map(str::parse::<Name>);
         // Others are what a volume needs for itself.
-        if let (true, Some(Ok(site))) = (ENDINGS.contains(&ending), site) {
+        if let (true, Some(Ok(site))) = (AUTHORITY_EXTENSIONS.contains(&ending), site) {
             match found.entry(site) {
                 Entry::Vacant(place) => {
                     place.insert(Ok(path));

@@ -24,10 +24,10 @@ use super::limits::Limits;
 use super::lines::Lines;
 use crate::{call::CallKind, error::Error};
 
-/// How long a caller waits before it calls again, after no permit was free.
-const SOON: Duration = Duration::from_millis(100);
-/// How long a caller waits before it calls again, after its group had too many identities.
-const LATER: Duration = Duration::from_secs(10);
+/// Retry delay that a caller is sent when no permit is free.
+const NO_PERMIT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Retry delay that a caller is sent when its group has too many identities.
+const FULL_GROUP_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// The accounts of one group.
 #[derive(Debug)]
@@ -178,7 +178,7 @@ impl Accounts {
                 accounts.len()
             );
             return Err(Box::new(Crowded {
-                error: limited(identity, Limit::Identities, why, LATER),
+                error: limited(identity, Limit::Identities, why, FULL_GROUP_RETRY_DELAY),
                 shared: Arc::clone(shared),
             }));
         }
@@ -295,7 +295,7 @@ impl Account {
             denials.check().map_err(|until| {
                 let wait = until.wait_time_from(DefaultClock::default().now());
                 let why = format!("{who} more than {most} unauthorized calls a second");
-                self.refuse(Limit::Denials, why, wait.max(SOON))
+                self.refuse(Limit::Denials, why, wait.max(NO_PERMIT_RETRY_DELAY))
             })?;
         }
         Ok(())
@@ -312,7 +312,7 @@ impl Account {
         let taken = |permits: &CallPermits| Arc::clone(permits.semaphore(kind)).try_acquire_owned();
         let refused = |most: usize, whose: &str| {
             let why = format!("{most} calls of this kind by {whose} are in progress");
-            self.refuse(Limit::Calls(kind), why, SOON)
+            self.refuse(Limit::Calls(kind), why, NO_PERMIT_RETRY_DELAY)
         };
         let own = taken(&self.permits).map_err(|_| refused(self.limits.most_calls(kind), "it"))?;
         let shared = self.shared.permits.as_ref().map(taken).transpose();
@@ -340,7 +340,7 @@ impl Account {
                 if let Err(until) = rate.check() {
                     let wait = until.wait_time_from(DefaultClock::default().now());
                     let why = format!("{who} more than {most} calls a second");
-                    return Err(self.refuse(Limit::Rate, why, wait.max(SOON)));
+                    return Err(self.refuse(Limit::Rate, why, wait.max(NO_PERMIT_RETRY_DELAY)));
                 }
             }
         }
@@ -366,7 +366,7 @@ impl Account {
         };
         let (kept, most) = (kept.div_ceil(1 << 10), most >> 10);
         let why = format!("{who} {kept} KiB of {what}, and {most} KiB is the most");
-        Err(self.refuse(Limit::Buffer, why, SOON))
+        Err(self.refuse(Limit::Buffer, why, NO_PERMIT_RETRY_DELAY))
     }
 
     /// A charge for calls of this kind, with no bytes yet.

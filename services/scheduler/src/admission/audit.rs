@@ -30,10 +30,10 @@ use crate::{
     ledger::CallChanges,
 };
 
-/// Longest description of an object: callers choose its parts.
-const OBJECT: usize = 512;
-/// Longest path of a method that does not exist, in answers and in the log.
-const PATH: usize = 128;
+/// Maximum length of the description of an object, in characters: callers choose its parts.
+const MAX_OBJECT_CHARACTERS: usize = 512;
+/// Maximum length of the path of a method that does not exist, in characters, in answers and in the log.
+const MAX_PATH_CHARACTERS: usize = 128;
 
 /// What a call is about, filled in by whoever reads its request. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,8 @@ pub(crate) struct Trail(Arc<OnceLock<String>>);
 impl Trail {
     /// The call is about this; only the first word counts.
     pub(crate) fn object(&self, object: &str) {
-        self.0.get_or_init(|| object.chars().take(OBJECT).collect());
+        self.0
+            .get_or_init(|| object.chars().take(MAX_OBJECT_CHARACTERS).collect());
     }
 }
 
@@ -107,7 +108,7 @@ fn hold(
     unread::hold(headers, id, head.map(|(head, _)| head), guard);
 }
 
-/// Cause of a disconnection.
+/// Cause of the disconnection of a caller that leaves too many answers unread.
 const UNREAD: &str = "unread";
 
 fn disconnect(peer: &Peer, cause: &'static str, metrics: &CallMetrics) {
@@ -152,8 +153,8 @@ pub(super) struct Refused<'a> {
     peer: Option<&'a Peer>,
 }
 
-/// Label of every method that does not exist: callers could invent any number of names.
-const UNKNOWN: &str = "unknown";
+/// Label value of every method that does not exist: callers could invent any number of names.
+const UNKNOWN_METHOD: &str = "unknown";
 
 impl<'a> Refused<'a> {
     pub(super) fn new(metrics: &'a CallMetrics, peer: Option<&'a Peer>) -> Self {
@@ -167,14 +168,14 @@ impl<'a> Refused<'a> {
     /// Answers that the method does not exist, and audits the call.
     pub(super) fn denied(&self, path: &str, account: Option<&Arc<Account>>) -> Response {
         let peer = self.peer;
-        self.metrics.denied(UNKNOWN);
-        let path: String = path.chars().take(PATH).collect();
+        self.metrics.denied(UNKNOWN_METHOD);
+        let path: String = path.chars().take(MAX_PATH_CHARACTERS).collect();
         let status = Status::from(Error::UnknownMethod { path: path.clone() });
         tracing::info!(
             target: AUDIT,
             identity = peer.map_or_else(|| "none".to_owned(), Peer::to_string),
             address = peer.map(|peer| peer.address().to_string()).unwrap_or_default(),
-            call = UNKNOWN,
+            call = UNKNOWN_METHOD,
             object = path,
             outcome = code_name(status.code()),
             why = status.message(),
@@ -188,19 +189,19 @@ impl<'a> Refused<'a> {
 
     /// Answers that the caller is at one of its limits.
     pub(super) fn limited(&self, error: Error, account: &Arc<Account>) -> Response {
-        self.metrics.denied(UNKNOWN);
+        self.metrics.denied(UNKNOWN_METHOD);
         account.lines.withhold_denied();
         slow(&error, (self.peer, Some(account), None), self.metrics);
-        shed(UNKNOWN, &error, account.log(), self.metrics);
+        shed(UNKNOWN_METHOD, &error, account.log(), self.metrics);
         self.answer(Status::from(error), Some(account), None)
     }
 
     /// Answers that the caller's group has too many identities.
     pub(super) fn crowded(&self, error: Error, crowd: &Arc<Shared>) -> Response {
-        self.metrics.denied(UNKNOWN);
+        self.metrics.denied(UNKNOWN_METHOD);
         crowd.crowd.lines.withhold_denied();
         slow(&error, (self.peer, None, Some(crowd)), self.metrics);
-        shed(UNKNOWN, &error, &crowd.log, self.metrics);
+        shed(UNKNOWN_METHOD, &error, &crowd.log, self.metrics);
         self.answer(Status::from(error), None, Some(crowd))
     }
 

@@ -11,10 +11,11 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Backlog above which a caller is disconnected, if [`BURST`] refused calls take less time than this.
-const LIMIT: Duration = Duration::from_secs(4);
-/// Refused calls before a caller is disconnected, at any rate: at a low rate, a short burst exceeds [`LIMIT`].
-const BURST: u32 = 1024;
+/// Backlog above which the server disconnects a caller, if [`MAX_BURST`] refused calls take less time than this.
+const MAX_BACKLOG: Duration = Duration::from_secs(4);
+/// Maximum number of refused calls before the server disconnects a caller, at any rate: at a low rate, a short burst exceeds
+/// [`MAX_BACKLOG`].
+const MAX_BURST: u32 = 1024;
 
 /// Time that the refused calls of an identity would have taken as served calls, and that has not passed yet.
 #[derive(Debug)]
@@ -47,8 +48,8 @@ impl Backlog {
     /// above it is dropped.
     pub(super) fn add(&self, now: Instant, identities: u32) -> (Duration, bool) {
         let identities = identities.max(1);
-        let own_limit = LIMIT / identities;
-        let limit = own_limit.max(self.each * BURST);
+        let own_limit = MAX_BACKLOG / identities;
+        let limit = own_limit.max(self.each * MAX_BURST);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let left = state.map_or(Duration::ZERO, |state| {
             let left = state.until.saturating_duration_since(now) / state.identities;
@@ -91,12 +92,12 @@ mod tests {
         assert_eq!(backlog.add(later, 1), (each, false));
         let waits: Vec<_> = (0..10_000).map(|_| backlog.add(later, 1)).collect();
         assert_eq!(waits.iter().filter(|(_, exceeds)| !exceeds).count(), 3999);
-        assert_eq!(waits.last(), Some(&(2 * LIMIT, true)));
+        assert_eq!(waits.last(), Some(&(2 * MAX_BACKLOG, true)));
         assert_eq!(Backlog::new(None).add(now, 16), (Duration::ZERO, false));
         // All streams of a connection are no flood, however few calls a second are allowed, or however many share them.
         for (rate, identities) in [(1, 1), (1000, 16)] {
             let slow = Backlog::new(NonZeroU32::new(rate));
-            assert!((0..BURST).all(|_| !slow.add(now, identities).1));
+            assert!((0..MAX_BURST).all(|_| !slow.add(now, identities).1));
             assert!(slow.add(now, identities).1);
         }
     }
@@ -115,7 +116,7 @@ mod tests {
         let backlog = Backlog::new(NonZeroU32::new(1000));
         let now = Instant::now();
         assert!((0..2000).all(|_| !backlog.add(now, 1).1));
-        let lowest = Duration::from_millis(u64::from(BURST));
+        let lowest = Duration::from_millis(u64::from(MAX_BURST));
         assert_eq!(backlog.add(now, 16), (lowest * 16, false));
         assert!(backlog.add(now, 16).1, "it goes on above the limit");
     }

@@ -34,12 +34,12 @@ pub(super) struct BufferLimits {
 
 /// Kinds of calls.
 const KINDS: usize = CallKind::ALL.len();
-/// The parts of [`BufferLimits`] are so many of a `buffer`.
-const PARTS: usize = 32;
+/// Number of parts of a `buffer` in which [`BufferLimits`] are counted.
+const BUFFER_PARTS: usize = 32;
 /// Parts of a buffer for the heads of all identities of a site.
-const HEADS: usize = 8;
-/// So many bytes of heads are kept however small a buffer is: each of them has some KiB.
-const FEW_HEADS: usize = 64 << 10;
+const HEAD_PARTS: usize = 8;
+/// Minimum number of bytes for heads, however small a buffer is: each head has some KiB.
+const MIN_HEAD_BYTES: usize = 64 << 10;
 
 impl BufferLimits {
     /// Of one identity, which may have `buffer` bytes of specs.
@@ -49,7 +49,7 @@ impl BufferLimits {
             // Four streams of reports have one of the largest messages each.
             own: [4, 4, 4, 4, 16, 1].map(|parts| part(buffer, parts)),
             common: buffer / 2,
-            heads: part(buffer, HEADS / 2).max(FEW_HEADS),
+            heads: part(buffer, HEAD_PARTS / 2).max(MIN_HEAD_BYTES),
         }
     }
 
@@ -57,12 +57,12 @@ impl BufferLimits {
     /// room for the rest.
     pub(super) fn of_site(buffer: usize) -> Self {
         let own = [4, 16, 4, 16, 16, 4];
-        let common = 3 * PARTS - own.iter().sum::<usize>() - HEADS;
+        let common = 3 * BUFFER_PARTS - own.iter().sum::<usize>() - HEAD_PARTS;
         Self {
             specs: buffer,
             own: own.map(|parts| part(buffer, parts)),
             common: part(buffer, common),
-            heads: part(buffer, HEADS).max(FEW_HEADS),
+            heads: part(buffer, HEAD_PARTS).max(MIN_HEAD_BYTES),
         }
     }
 
@@ -76,7 +76,7 @@ impl BufferLimits {
 }
 
 fn part(buffer: usize, parts: usize) -> usize {
-    (buffer / PARTS).saturating_mul(parts)
+    (buffer / BUFFER_PARTS).saturating_mul(parts)
 }
 
 /// Bytes that are kept, against their limits.
@@ -127,7 +127,7 @@ impl Buffer {
     /// Whether so few heads are kept that they do not matter.
     pub(super) fn has_few_heads(&self) -> bool {
         let counts = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.heads <= FEW_HEADS
+        counts.heads <= MIN_HEAD_BYTES
     }
 
     /// Whether there is room.

@@ -4,12 +4,12 @@
 
 use crate::error::Error;
 
-/// Most hosts, deleted hosts, clusters and deleted clusters in one message.
-const EACH: usize = 1000;
-/// Most members of all clusters of one message: its bytes have room for half of that with the shortest names.
-const MEMBERS: usize = 50_000;
-/// Most bytes of a varint.
-const VARINT: u32 = 10;
+/// Maximum number of hosts, deleted hosts, clusters and deleted clusters in one message.
+const MAX_OBJECTS: usize = 1000;
+/// Maximum number of members of all clusters of one message: half of that with the shortest names fits into its bytes.
+const MAX_MEMBERS: usize = 50_000;
+/// Maximum length of a varint, in bytes.
+const MAX_VARINT_BYTES: u32 = 10;
 
 /// Elements that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +25,11 @@ impl Element {
     /// What is at a field of `ReportHostsRequest` or of a message in it.
     fn at(path: &[u64], field: u64) -> Option<Self> {
         match (path, field) {
-            ([CHANGES], 1) => Some(Self::Host),
-            ([CHANGES], 2) => Some(Self::DeletedHost),
-            ([CHANGES], CLUSTERS) => Some(Self::Cluster),
-            ([CHANGES], 4) => Some(Self::DeletedCluster),
-            ([CHANGES, CLUSTERS], 5) => Some(Self::Member),
+            ([CHANGES_FIELD], 1) => Some(Self::Host),
+            ([CHANGES_FIELD], 2) => Some(Self::DeletedHost),
+            ([CHANGES_FIELD], CLUSTERS_FIELD) => Some(Self::Cluster),
+            ([CHANGES_FIELD], 4) => Some(Self::DeletedCluster),
+            ([CHANGES_FIELD, CLUSTERS_FIELD], 5) => Some(Self::Member),
             _ => None,
         }
     }
@@ -46,20 +46,23 @@ impl Element {
 
     fn most(self) -> usize {
         match self {
-            Self::Host | Self::DeletedHost | Self::Cluster | Self::DeletedCluster => EACH,
-            Self::Member => MEMBERS,
+            Self::Host | Self::DeletedHost | Self::Cluster | Self::DeletedCluster => MAX_OBJECTS,
+            Self::Member => MAX_MEMBERS,
         }
     }
 }
 
-/// `ReportHostsRequest.changes`.
-const CHANGES: u64 = 3;
-/// `HostChanges.clusters`.
-const CLUSTERS: u64 = 3;
+/// Field number of `ReportHostsRequest.changes`.
+const CHANGES_FIELD: u64 = 3;
+/// Field number of `HostChanges.clusters`.
+const CLUSTERS_FIELD: u64 = 3;
 
 /// Fields that are walked into.
 fn is_walked(path: &[u64], field: u64) -> bool {
-    matches!((path, field), ([], CHANGES) | ([CHANGES], CLUSTERS))
+    matches!(
+        (path, field),
+        ([], CHANGES_FIELD) | ([CHANGES_FIELD], CLUSTERS_FIELD)
+    )
 }
 
 /// What the varint that is being read means.
@@ -118,7 +121,7 @@ impl Elements {
     /// Takes a byte of a varint; its value with the last one.
     fn varint(&mut self, byte: u8) -> Result<Option<u64>, Error> {
         let (value, length) = &mut self.varint;
-        if *length >= VARINT {
+        if *length >= MAX_VARINT_BYTES {
             return Err(malformed());
         }
         *value |= u64::from(byte & 0x7f) << (7 * *length);
@@ -244,10 +247,10 @@ mod tests {
             ..Host::default()
         };
         HostChanges {
-            hosts: vec![host; EACH],
-            deleted_hosts: vec![HostRef::default(); EACH],
-            clusters: vec![cluster(3); EACH],
-            deleted_clusters: vec![ClusterRef::default(); EACH],
+            hosts: vec![host; MAX_OBJECTS],
+            deleted_hosts: vec![HostRef::default(); MAX_OBJECTS],
+            clusters: vec![cluster(3); MAX_OBJECTS],
+            deleted_clusters: vec![ClusterRef::default(); MAX_OBJECTS],
         }
     }
 
@@ -256,7 +259,17 @@ mod tests {
         let bytes = encoded(Message::Changes(full()));
         for chunk in [1, 2, 3, 7, 1000, bytes.len()] {
             let counts = walked(&bytes, chunk).unwrap();
-            assert_eq!(counts, [EACH, EACH, EACH, EACH, 3 * EACH], "chunks of {chunk}");
+            assert_eq!(
+                counts,
+                [
+                    MAX_OBJECTS,
+                    MAX_OBJECTS,
+                    MAX_OBJECTS,
+                    MAX_OBJECTS,
+                    3 * MAX_OBJECTS
+                ],
+                "chunks of {chunk}"
+            );
         }
         let hello = encoded(Message::Hello(Hello {
             lease_transitions: -1,
@@ -274,7 +287,9 @@ mod tests {
                 Element::DeletedHost => changes.deleted_hosts.push(HostRef::default()),
                 Element::Cluster => changes.clusters.push(cluster(0)),
                 Element::DeletedCluster => changes.deleted_clusters.push(ClusterRef::default()),
-                Element::Member => changes.clusters = vec![cluster(MEMBERS / 2), cluster(MEMBERS / 2 + 1)],
+                Element::Member => {
+                    changes.clusters = vec![cluster(MAX_MEMBERS / 2), cluster(MAX_MEMBERS / 2 + 1)]
+                }
             }
             encoded(Message::Changes(changes))
         };

@@ -3,8 +3,8 @@
 use super::elements::Elements;
 use crate::{call::Call, error::Error};
 
-/// A message of so many bytes counts for them only, whatever is decoded of it.
-const SMALL: usize = 4 << 10;
+/// Maximum size, in bytes, of a message of which only these bytes count, whatever is decoded of it.
+const MAX_SMALL_BYTES: usize = 4 << 10;
 
 /// Where in a gRPC message a body is: a flag, four bytes of length, and so many bytes.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Framing {
     }
 
     fn is_large(&self) -> bool {
-        self.length > SMALL
+        self.length > MAX_SMALL_BYTES
     }
 
     pub(super) fn within_a_message(&self) -> bool {
@@ -141,12 +141,12 @@ mod tests {
             Call::ExplainHost,
         ] {
             assert_eq!(
-                (weight(call, SMALL), weight(call, SMALL + 1)),
+                (weight(call, MAX_SMALL_BYTES), weight(call, MAX_SMALL_BYTES + 1)),
                 (1, 64),
                 "{call:?}"
             );
         }
-        assert_eq!(weight(Call::GetHost, SMALL + 1), 1);
+        assert_eq!(weight(Call::GetHost, MAX_SMALL_BYTES + 1), 1);
         // One of the largest is always taken.
         for call in Call::ALL {
             let largest = call.descriptor().largest;

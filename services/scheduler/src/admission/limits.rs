@@ -36,14 +36,16 @@ pub struct LimitArgs {
     limit_identities: u32,
 }
 
-/// Watches and reports of a site's agent overlap for a moment when another replica is elected.
-const REPORTS: usize = 4;
-/// Health checks and reflection streams.
-const PROBES: usize = 32;
-/// So that all processes of a machine have no less than others have on many.
+/// Maximum number of streams of reports of one identity. Those of two replicas of an agent overlap for a moment when another one is
+/// elected.
+const MAX_REPORT_STREAMS: usize = 4;
+/// Maximum number of health checks and reflection streams of one identity.
+const MAX_PROBES: usize = 32;
+/// How many times the permits of one identity a machine without TLS has, so that all its processes have no less than others have on many
+/// machines.
 const PLAINTEXT_FACTOR: usize = 32;
-/// Refused calls of one identity a second that are audited one by one; beyond that it is told to come later.
-const DENIALS: NonZeroU32 = NonZeroU32::new(20).unwrap();
+/// Refused calls of one identity a second that are audited one by one; beyond that the answer has a retry delay.
+const DENIALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).unwrap();
 
 /// What one identity may have.
 #[derive(Clone, Debug)]
@@ -67,9 +69,9 @@ pub struct Limits {
 }
 
 /// How long a message may take to arrive: 4 MiB at 0.4 MiB a second.
-const ARRIVAL: Duration = Duration::from_secs(10);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two notices of withheld audit lines of one identity.
-const NOTICES: Duration = Duration::from_mins(1);
+const NOTICE_INTERVAL: Duration = Duration::from_mins(1);
 
 impl LimitArgs {
     /// The limits of calls.
@@ -90,15 +92,15 @@ impl LimitArgs {
             calls: size(limit_calls),
             scans: size(limit_scans),
             watches: size(limit_watches),
-            reports: REPORTS,
-            probes: PROBES,
+            reports: MAX_REPORT_STREAMS,
+            probes: MAX_PROBES,
             buffer: size(limit_buffer_mib) << 20,
             identities: size(limit_identities),
             rate: NonZeroU32::new(limit_rate),
-            denials: DENIALS,
-            arrival: ARRIVAL,
+            denials: DENIALS_PER_SECOND,
+            arrival: MESSAGE_TIMEOUT,
             plaintext_factor: PLAINTEXT_FACTOR,
-            notices: NOTICES,
+            notices: NOTICE_INTERVAL,
         }
     }
 
@@ -120,15 +122,15 @@ impl Default for Limits {
             calls: 256,
             scans: 8,
             watches: 64,
-            reports: REPORTS,
-            probes: PROBES,
+            reports: MAX_REPORT_STREAMS,
+            probes: MAX_PROBES,
             buffer: 32 << 20,
             identities: 64,
             rate: NonZeroU32::new(1000),
-            denials: DENIALS,
-            arrival: ARRIVAL,
+            denials: DENIALS_PER_SECOND,
+            arrival: MESSAGE_TIMEOUT,
             plaintext_factor: PLAINTEXT_FACTOR,
-            notices: NOTICES,
+            notices: NOTICE_INTERVAL,
         }
     }
 }

@@ -13,10 +13,10 @@ use runtime::telemetry::AUDIT;
 
 use crate::call::{Call, Effect, Who};
 
-/// Lines of one kind that may come at once.
-const BURST: NonZeroU32 = NonZeroU32::new(32).unwrap();
-/// Lines of one kind a second after that.
-const RATE: NonZeroU32 = NonZeroU32::MIN;
+/// Maximum number of lines of one kind that may come at once.
+const LINE_BURST: NonZeroU32 = NonZeroU32::new(32).unwrap();
+/// Lines of one kind a second after that burst.
+const LINES_PER_SECOND: NonZeroU32 = NonZeroU32::MIN;
 
 /// What an audit line is about. Each kind has a limit of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ struct Budget {
 impl Default for Budget {
     fn default() -> Self {
         Self {
-            limiter: RateLimiter::direct(Quota::per_second(RATE).allow_burst(BURST)),
+            limiter: RateLimiter::direct(Quota::per_second(LINES_PER_SECOND).allow_burst(LINE_BURST)),
             withheld: AtomicU64::new(0),
         }
     }

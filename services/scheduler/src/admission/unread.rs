@@ -10,8 +10,8 @@ use prost::bytes::Bytes;
 use super::accounts::{Account, CallPermit, Charge, Head};
 use crate::{call::CallKind, error::Error};
 
-/// What the head of a request usually takes at most. Few of these are under way, one for each call that its caller may have, so they do not count.
-const USUAL_HEAD: usize = 4096;
+/// Usual maximum size of the head of a request, in bytes. Each call that a caller may have at once has one such head, so they do not count.
+const USUAL_HEAD_BYTES: usize = 4096;
 
 /// Where an answer carries the id by which the audit log names the call.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -50,7 +50,7 @@ impl Guard {
     pub(super) fn request_head(&self, uri: &Uri, headers: &HeaderMap) -> Result<RequestHead, Error> {
         let Held { kind, account, .. } = &*self.0;
         let charge = account.charge(*kind);
-        let beyond = (bytes(headers) + target(uri)).saturating_sub(USUAL_HEAD);
+        let beyond = (bytes(headers) + target(uri)).saturating_sub(USUAL_HEAD_BYTES);
         if beyond > 0 {
             charge.add(beyond)?;
         }

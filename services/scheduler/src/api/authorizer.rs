@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// How long the Hello of a stream of reports, which names the site, may take to arrive.
-const HELLO: Duration = Duration::from_secs(5);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Gives the region to handlers, for requests whose callers are authorized.
 #[derive(Clone, Debug)]
@@ -111,8 +111,10 @@ impl Authorizer {
         request: Request<Streaming<ReportHostsRequest>>,
     ) -> Result<(Authorized<Hello>, Streaming<ReportHostsRequest>), Status> {
         let (_, extensions, mut requests) = request.into_parts();
-        let first = tokio::time::timeout(HELLO, requests.message()).await;
-        let first = first.map_err(|_| Error::TooSlow { within: HELLO })??;
+        let first = tokio::time::timeout(HELLO_TIMEOUT, requests.message()).await;
+        let first = first.map_err(|_| Error::TooSlow {
+            within: HELLO_TIMEOUT,
+        })??;
         let Some(ReportHostsRequest {
             sequence: 1,
             message: Some(Message::Hello(hello)),

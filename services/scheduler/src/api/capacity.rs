@@ -17,17 +17,17 @@ use crate::{
     error::Error,
     ledger::StageMetrics,
     load,
-    region::{Region, SLICE, SharedSite},
+    region::{Region, SLICE_DURATION, SharedSite},
     site,
     spec::Spec,
     violation::Violation,
 };
 
-/// Most copies of a cluster that are counted in a site.
-const COPIES: u32 = 1000;
+/// Maximum number of copies of a cluster that are counted in a site.
+const MAX_COPIES: u32 = 1000;
 
-/// Time for a question without a deadline.
-const LONGEST: Duration = Duration::from_secs(30);
+/// Time for a read without a deadline.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a site has no result that had no time for the question.
 const BUSY: &str = "busy: changes of the site or other questions left no time for this read; retry";
@@ -66,7 +66,7 @@ impl Question {
         Ok(Self {
             spec,
             namespace,
-            most: max_copies.clamp(1, COPIES),
+            most: max_copies.clamp(1, MAX_COPIES),
         })
     }
 }
@@ -82,7 +82,7 @@ pub(super) async fn find(
     question: Question,
 ) -> Result<FindCapacityResponse, Error> {
     let all = region.sites();
-    let time = load::time_left().unwrap_or(LONGEST);
+    let time = load::time_left().unwrap_or(DEFAULT_TIMEOUT);
     let count = all.len();
     let waits = Waits::new(Instant::now(), time, count);
     let asking = Asking {
@@ -269,7 +269,7 @@ impl Count {
                 return Ok(Counted::All(self.copies, refusal.message()));
             }
             self.copies += 1;
-            if begun.elapsed() >= SLICE {
+            if begun.elapsed() >= SLICE_DURATION {
                 return Ok(Counted::More(self));
             }
         }

@@ -14,7 +14,7 @@ use crate::{
     convert,
     error::Error,
     site::Site,
-    violation::{LISTED, Violation},
+    violation::{MAX_VIOLATIONS, Violation},
 };
 
 /// An `ExplainHost`, parsed.
@@ -46,7 +46,7 @@ impl Explain {
         let mut networks = BTreeSet::new();
         for (index, id) in network_ids.iter().enumerate() {
             // A request may have millions of them; no more are told.
-            if violations.len() > LISTED {
+            if violations.len() > MAX_VIOLATIONS {
                 break;
             }
             match NetworkId::new(id) {

@@ -8,8 +8,9 @@ use proto::inventory::v1::{self as wire, HostRecord};
 use super::page::{Entries, Filling};
 use crate::{convert, site::Site};
 
-/// Hosts that are compared with the selector while the site is locked: many more pass between two pages of a selector that few hosts have.
-const SLICE: usize = 256;
+/// Number of hosts that are compared with the selector while the site is locked: many more pass between two pages of a selector that few
+/// hosts match.
+const HOSTS_PER_SLICE: usize = 256;
 
 /// Fills a page with the hosts that a selector wants, a slice at a time. Between two slices the site may change.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl Walk {
     /// Goes on with the next hosts.
     pub(super) fn advance(mut self, site: &Site) -> Walked {
         let mut hosts = site.hosts().range((self.from.clone(), Bound::Unbounded));
-        for _ in 0..SLICE {
+        for _ in 0..HOSTS_PER_SLICE {
             let Some((name, host)) = hosts.next() else {
                 return Walked::All(self.page.end(false));
             };

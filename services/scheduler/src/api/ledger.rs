@@ -29,14 +29,14 @@ use crate::{
     term::{Standing, Terms},
 };
 
-/// Bytes of entries in one message, but for an entry that is larger by itself.
-const CHUNK: usize = 256 << 10;
-/// Messages that may wait for a slow reader.
-const QUEUE: usize = 4;
-/// How long a reader may take nothing.
-const STALL: Duration = Duration::from_secs(30);
-/// When a refused export may be tried again.
-const LATER: Duration = Duration::from_secs(10);
+/// Size of the entries in one message, in bytes, but for an entry that is larger by itself.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Maximum number of messages that wait for a slow reader.
+const MAX_QUEUED_CHUNKS: usize = 4;
+/// How long a reader may read nothing.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Retry delay that the caller of a refused export is sent.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// The service on whatever ledger there is.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl Exports {
                 identity: caller,
                 limit: Limit::Exports,
                 why: "it already runs an export".to_owned(),
-                again: LATER,
+                again: RETRY_DELAY,
             });
         }
         Ok(UnderWay {
@@ -127,7 +127,11 @@ impl Chunks {
         self.counts.add(&entry);
         self.bytes += entry.encoded_len();
         self.entries.push(entry);
-        if self.bytes >= CHUNK { self.send() } else { Ok(()) }
+        if self.bytes >= CHUNK_BYTES {
+            self.send()
+        } else {
+            Ok(())
+        }
     }
 
     fn send(&mut self) -> Result<(), ledger::Error> {
@@ -149,7 +153,7 @@ impl Chunks {
                     }
                     Err(_) => Err(stopped("nobody reads it any more")),
                 },
-                () = tokio::time::sleep(STALL) => Err(stopped("nothing was read for 30 s; start again")),
+                () = tokio::time::sleep(STALL_TIMEOUT) => Err(stopped("nothing was read for 30 s; start again")),
             }
         })
     }
@@ -166,13 +170,13 @@ impl LedgerService for LedgerApi {
         let mut standing = terms.watch();
         standing.mark_unchanged();
         let ledger = terms.ledger()?;
-        let (sender, messages) = mpsc::channel(QUEUE);
+        let (sender, messages) = mpsc::channel(MAX_QUEUED_CHUNKS);
         let failures = sender.clone();
         let mut chunks = Chunks {
             messages: sender,
             standing,
             runtime: Handle::current(),
-            until: Instant::now() + ledger::LONGEST_EXPORT,
+            until: Instant::now() + ledger::EXPORT_TIMEOUT,
             entries: Vec::new(),
             bytes: 0,
             counts: Counts::default(),
@@ -208,7 +212,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_reader_does_not_keep_an_export_open() {
-        let (sender, mut messages) = mpsc::channel(QUEUE);
+        let (sender, mut messages) = mpsc::channel(MAX_QUEUED_CHUNKS);
         let (_standing, seen) = watch::channel(Standing::Opening);
         let longest = Duration::from_millis(300);
         let mut chunks = Chunks {

@@ -9,8 +9,8 @@ use crate::{
     term::Terms,
 };
 
-/// Most entries that one call reads, wanted or not.
-const READS: usize = 4096;
+/// Maximum number of entries that one call reads, wanted or not.
+const MAX_READ_ENTRIES: usize = 4096;
 
 /// Reads entries of commits before `before`, newest first, at most `limit` that are wanted.
 ///
@@ -30,7 +30,7 @@ pub(super) async fn read(
         ledger.read_log(Query {
             before,
             limit,
-            most: READS,
+            most: MAX_READ_ENTRIES,
             wanted: &wanted,
             gone: &|| gone.is_cancelled(),
         })

@@ -9,13 +9,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{call::Call, error::Error, violation::Violation};
 
-/// Entries in a page when the caller names no size.
-const USUAL: usize = 100;
-/// Most entries in a page.
-const MOST: usize = 1000;
+/// Number of entries in a page when the caller names no size.
+const DEFAULT_PAGE_SIZE: usize = 100;
+/// Maximum number of entries in a page.
+const MAX_PAGE_SIZE: usize = 1000;
 
-/// Bytes of entries after which a page ends.
-const BYTES: usize = 2 << 20;
+/// Size of the entries, in bytes, after which a page ends.
+const MAX_PAGE_BYTES: usize = 2 << 20;
 
 /// Entries in order, and the key of the last one when more follow.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl<K, M: Message> Filling<K, M> {
 
     /// Whether it takes no further entry.
     pub(crate) fn is_full(&self) -> bool {
-        self.entries.len() >= self.size || self.bytes >= BYTES
+        self.entries.len() >= self.size || self.bytes >= MAX_PAGE_BYTES
     }
 
     pub(crate) fn push(&mut self, key: K, entry: M) {
@@ -81,8 +81,8 @@ pub(crate) fn take<K, M: Message>(all: impl IntoIterator<Item = (K, M)>, size: u
 /// When the size is negative.
 pub(crate) fn size(asked: i32) -> Result<usize, Error> {
     match usize::try_from(asked) {
-        Ok(0) => Ok(USUAL),
-        Ok(size) => Ok(size.min(MOST)),
+        Ok(0) => Ok(DEFAULT_PAGE_SIZE),
+        Ok(size) => Ok(size.min(MAX_PAGE_SIZE)),
         Err(_) => Err(Error::Invalid(vec![Violation::new(
             "page_size",
             format_args!("{asked} must not be negative"),

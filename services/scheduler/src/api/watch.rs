@@ -27,8 +27,8 @@ use crate::{
     site::{Changed, Cursor},
 };
 
-/// Changes that are read at once.
-const READ: usize = 64;
+/// Number of changes that are read at once.
+const CHANGES_PER_READ: usize = 64;
 
 /// A change that was read and is not sent yet.
 #[derive(Debug)]
@@ -130,7 +130,7 @@ impl Watcher {
             let (here, changes) = {
                 let site = self.site.reading().await;
                 let here = site.position(durable);
-                (here, site.changes(self.cursor, here.revision(), READ))
+                (here, site.changes(self.cursor, here.revision(), CHANGES_PER_READ))
             };
             match changes {
                 None => self.reset = Some(SitePosition::new(here.epoch(), 0)),

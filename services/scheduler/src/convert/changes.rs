@@ -14,11 +14,11 @@ use crate::{
     record::{ClusterId, ReleaseReason},
 };
 
-/// Longest uid, in bytes.
-const UID: usize = 253;
+/// Maximum length of a uid, in bytes.
+const MAX_UID_BYTES: usize = 253;
 
-/// Objects in a slice of a report.
-const SLICE: usize = 128;
+/// Number of objects in a slice of a report.
+const OBJECTS_PER_SLICE: usize = 128;
 
 /// A report in slices, in the order in which a report is taken in: parsing one and taking it in takes about a
 /// millisecond, however much one message reports. An empty report is one empty slice.
@@ -33,7 +33,7 @@ pub fn slices(wire: inventory::HostChanges) -> impl Iterator<Item = inventory::H
     let (mut clusters, mut deleted_clusters) = (clusters.into_iter(), deleted_clusters.into_iter());
     let mut first = true;
     std::iter::from_fn(move || {
-        let mut room = SLICE;
+        let mut room = OBJECTS_PER_SLICE;
         let slice = inventory::HostChanges {
             hosts: take(&mut hosts, &mut room),
             deleted_hosts: take(&mut deleted_hosts, &mut room),
@@ -41,7 +41,7 @@ pub fn slices(wire: inventory::HostChanges) -> impl Iterator<Item = inventory::H
             deleted_clusters: take(&mut deleted_clusters, &mut room),
         };
         let is_first = std::mem::take(&mut first);
-        (room < SLICE || is_first).then_some(slice)
+        (room < OBJECTS_PER_SLICE || is_first).then_some(slice)
     })
 }
 
@@ -95,7 +95,7 @@ pub fn changes(site: &str, wire: inventory::HostChanges) -> Changes {
 /// A cluster that is reported; an empty uid says that it is not known.
 fn cluster_id(wire: Option<inventory::ClusterRef>) -> Option<ClusterId> {
     let inventory::ClusterRef { namespace, name, uid } = wire?;
-    let is_uid = uid.len() <= UID && !uid.chars().any(char::is_control);
+    let is_uid = uid.len() <= MAX_UID_BYTES && !uid.chars().any(char::is_control);
     let name = ClusterName::new(namespace, name).ok().filter(|_| is_uid)?;
     Some(ClusterId { name, uid })
 }
@@ -192,8 +192,8 @@ mod tests {
             ..inventory::HostRef::default()
         };
         let whole = inventory::HostChanges {
-            hosts: vec![host("u"); 2 * SLICE + 1],
-            deleted_hosts: (0..SLICE).map(named).collect(),
+            hosts: vec![host("u"); 2 * OBJECTS_PER_SLICE + 1],
+            deleted_hosts: (0..OBJECTS_PER_SLICE).map(named).collect(),
             clusters: Vec::new(),
             deleted_clusters: vec![inventory::ClusterRef::default(); 3],
         };
@@ -210,7 +210,12 @@ mod tests {
             .collect();
         assert_eq!(
             sizes,
-            [(SLICE, 0, 0), (SLICE, 0, 0), (1, SLICE - 1, 0), (0, 1, 3)]
+            [
+                (OBJECTS_PER_SLICE, 0, 0),
+                (OBJECTS_PER_SLICE, 0, 0),
+                (1, OBJECTS_PER_SLICE - 1, 0),
+                (0, 1, 3)
+            ]
         );
         let deleted: Vec<_> = parts.into_iter().flat_map(|part| part.deleted_hosts).collect();
         assert_eq!(deleted, whole.deleted_hosts);
@@ -253,7 +258,7 @@ mod tests {
             ("one", "u", true),
             ("", "u", false),
             ("one", "a\nb", false),
-            ("one", &*"u".repeat(UID + 1), false),
+            ("one", &*"u".repeat(MAX_UID_BYTES + 1), false),
         ] {
             let reference = inventory::ClusterRef {
                 namespace: "tenant".to_owned(),

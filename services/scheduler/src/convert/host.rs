@@ -14,16 +14,16 @@ use crate::{
     violation::clip,
 };
 
-/// Longest address of a BMC, in bytes; metal3 sets no limit.
-const BMC_ADDRESS: usize = 1024;
-/// Longest part of a consumer's reference, in bytes: that of a Kubernetes name.
-const CONSUMER: usize = 253;
-/// Most labels of a host.
-const LABELS: usize = 512;
+/// Maximum length of the address of a BMC, in bytes; metal3 sets no limit.
+const MAX_BMC_ADDRESS_BYTES: usize = 1024;
+/// Maximum length of a part of a consumer's reference, in bytes: that of a Kubernetes name.
+const MAX_CONSUMER_BYTES: usize = 253;
+/// Maximum number of labels of a host.
+const MAX_LABELS: usize = 512;
 /// Prefix of SIP's own labels.
-const SIP: &str = "sip.airshipit.org/";
-/// Most networks in which a host has an address.
-const NETWORKS: usize = 128;
+const SIP_LABEL_PREFIX: &str = "sip.airshipit.org/";
+/// Maximum number of networks in which a host has an address.
+const MAX_NETWORKS: usize = 128;
 
 /// Parses a reported host. What of it may become part of a record is bounded here: a host with a text of megabytes is a fault of
 /// that host, and no cluster that could take it may find its own record too large for the ledger. What is wrong with it is added to
@@ -182,37 +182,37 @@ pub fn host(host: &Host) -> inventory::Host {
 /// Takes out of a report of a host what is longer than it may be, and says what.
 fn clip_host(host: &mut inventory::Host) -> Option<String> {
     let mut clipped = Vec::new();
-    if host.bmc_address.len() > BMC_ADDRESS {
+    if host.bmc_address.len() > MAX_BMC_ADDRESS_BYTES {
         clipped.push("the BMC address is longer than 1,024 bytes, and is left out");
         host.bmc_address.clear();
     }
     if let Some(consumer) = &mut host.consumer {
         for part in [&mut consumer.kind, &mut consumer.namespace, &mut consumer.name] {
-            if part.len() > CONSUMER {
+            if part.len() > MAX_CONSUMER_BYTES {
                 clipped.push("the consumer's reference is longer than 253 bytes, and is cut off");
-                *part = clip(part, CONSUMER).to_owned();
+                *part = clip(part, MAX_CONSUMER_BYTES).to_owned();
             }
         }
     }
-    if host.addresses.len() > NETWORKS {
+    if host.addresses.len() > MAX_NETWORKS {
         clipped.push("it has addresses in more than 128 networks, and only the first are used");
         host.addresses = std::mem::take(&mut host.addresses)
             .into_iter()
-            .take(NETWORKS)
+            .take(MAX_NETWORKS)
             .collect();
     }
-    if host.labels.len() > LABELS {
+    if host.labels.len() > MAX_LABELS {
         clipped.push("it has more than 512 labels: SIP's are used, then the others by key, 512 in all");
         let (sip, others): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut host.labels)
             .into_iter()
-            .partition(|(key, _)| key.starts_with(SIP));
-        host.labels = sip.into_iter().chain(others).take(LABELS).collect();
+            .partition(|(key, _)| key.starts_with(SIP_LABEL_PREFIX));
+        host.labels = sip.into_iter().chain(others).take(MAX_LABELS).collect();
     }
     let name = host.r#ref.as_ref().map_or("", |host| &host.name);
     (!clipped.is_empty()).then(|| {
         format!(
             "reported host {:?} breaks limits: {}",
-            clip(name, CONSUMER),
+            clip(name, MAX_CONSUMER_BYTES),
             clipped.join("; ")
         )
     })
@@ -383,15 +383,15 @@ mod tests {
     #[test]
     fn long_texts_are_clipped() {
         let mut long = reported();
-        long.bmc_address = "x".repeat(BMC_ADDRESS + 1);
-        long.consumer.as_mut().unwrap().name = "ä".repeat(CONSUMER);
-        long.addresses = (0..=NETWORKS)
+        long.bmc_address = "x".repeat(MAX_BMC_ADDRESS_BYTES + 1);
+        long.consumer.as_mut().unwrap().name = "ä".repeat(MAX_CONSUMER_BYTES);
+        long.addresses = (0..=MAX_NETWORKS)
             .map(|index| (format!("n{index}"), "192.0.2.1".to_owned()))
             .collect();
         let clipped = host(&observed_host(long, &mut Vec::new()).unwrap());
         assert_eq!(clipped.bmc_address, "");
-        assert_eq!(clipped.consumer.unwrap().name.len(), CONSUMER - 1);
-        assert_eq!(clipped.addresses.len(), NETWORKS);
+        assert_eq!(clipped.consumer.unwrap().name.len(), MAX_CONSUMER_BYTES - 1);
+        assert_eq!(clipped.addresses.len(), MAX_NETWORKS);
     }
 
     #[test]

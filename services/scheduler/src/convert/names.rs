@@ -64,19 +64,19 @@ pub fn host_ref(HostId { name, uid }: &HostId) -> inventory::HostRef {
 }
 
 /// Seconds since 1970 of the first and of the last second that a `Timestamp` may have: the years 1 to 9999.
-const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
-/// The longest `Duration` that there may be, in seconds.
-const LONGEST: u64 = 315_576_000_000;
-const NANOS: u32 = 1_000_000_000;
+const TIMESTAMP_SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+/// Maximum length of a `Duration`, in seconds.
+const MAX_DURATION_SECONDS: u64 = 315_576_000_000;
+const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
 fn nanos(wire: i32) -> Option<u32> {
-    u32::try_from(wire).ok().filter(|nanos| *nanos < NANOS)
+    u32::try_from(wire).ok().filter(|nanos| *nanos < NANOS_PER_SECOND)
 }
 
 /// The time in a request or a stored record; `None` when there is none, or it is none that a `Timestamp` may have.
 #[must_use]
 pub fn time(wire: Option<prost_types::Timestamp>) -> Option<SystemTime> {
-    let time = wire.filter(|time| SECONDS.contains(&time.seconds) && nanos(time.nanos).is_some());
+    let time = wire.filter(|time| TIMESTAMP_SECONDS.contains(&time.seconds) && nanos(time.nanos).is_some());
     time.and_then(|time| SystemTime::try_from(time).ok())
 }
 
@@ -86,6 +86,6 @@ pub fn time(wire: Option<prost_types::Timestamp>) -> Option<SystemTime> {
 pub fn duration(wire: prost_types::Duration) -> Option<Duration> {
     let seconds = u64::try_from(wire.seconds)
         .ok()
-        .filter(|seconds| *seconds <= LONGEST);
+        .filter(|seconds| *seconds <= MAX_DURATION_SECONDS);
     Some(Duration::new(seconds?, nanos(wire.nanos)?))
 }

@@ -12,8 +12,8 @@ use crate::{
     record::{Funnel, Member, Record, Refusal, Report, Subject},
 };
 
-/// Most reports in an answer.
-const REPORTS: usize = 64;
+/// Maximum number of reports in an answer.
+const MAX_REPORTS: usize = 64;
 
 /// A claim's state as callers see it.
 #[must_use]
@@ -48,7 +48,7 @@ pub fn placement(site: &str, epoch: u64, record: &Record) -> api::Placement {
         revision: Some(SitePosition::new(epoch, record.revision).into()),
         members: members.map(|(id, member)| self::member(id, member)).collect(),
         refusal: record.refusal.as_ref().map(refusal),
-        reports: reports.take(REPORTS).map(report).collect(),
+        reports: reports.take(MAX_REPORTS).map(report).collect(),
         releasing: record.releasing,
     }
 }

@@ -9,8 +9,8 @@ use crate::{
     violation::Violation,
 };
 
-/// Most bytes of a shape that somebody declares. SIP's have some hundred.
-const DECLARED: usize = 64 << 10;
+/// Maximum size of a declared shape, in bytes. SIP's have some hundred.
+const MAX_DECLARED_BYTES: usize = 64 << 10;
 
 /// Parses a shape that comes from outside: one of the ledger's own may be larger, when it was taken by an earlier version.
 ///
@@ -18,8 +18,8 @@ const DECLARED: usize = 64 << 10;
 /// As [`parse_spec`], and when it is larger than 64 KiB.
 pub fn declared_spec(wire: inventory::ClusterSpec, path: &str) -> Result<Spec, Vec<Violation>> {
     let bytes = prost::Message::encoded_len(&wire);
-    if bytes > DECLARED {
-        let rule = format!("{bytes} bytes, at most {DECLARED} are allowed");
+    if bytes > MAX_DECLARED_BYTES {
+        let rule = format!("{bytes} bytes, at most {MAX_DECLARED_BYTES} are allowed");
         return Err(vec![Violation::new(path, rule)]);
     }
     parse_spec(wire, path)

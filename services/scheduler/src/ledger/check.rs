@@ -12,8 +12,8 @@ use super::{
     parts::{self, Legacy},
 };
 
-/// Most findings that are kept; all are counted.
-const KEPT: usize = 100;
+/// Maximum number of findings that are listed; all are counted.
+const MAX_FINDINGS: usize = 100;
 
 /// Looks at entries one after the other.
 #[derive(Debug, Default)]
@@ -170,7 +170,7 @@ impl Checker {
 
     fn find(&mut self, finding: String) {
         self.found += 1;
-        if self.findings.len() < KEPT {
+        if self.findings.len() < MAX_FINDINGS {
             self.findings.push(finding);
         }
     }

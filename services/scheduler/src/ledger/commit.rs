@@ -19,16 +19,16 @@ use super::{
     Change, Commit, Contents, Error, Ledger, StageMetrics,
     permit::Staged,
     refusal::{Refusal, substitute},
-    share::{Charge, SHARE, Share},
+    share::{Charge, MAX_STAGED_BYTES, Share},
     waiting::{Notifier, Waiting, waiting},
 };
 
-/// Changes that may wait for the disk. Further callers wait for a place before they decide.
-pub const QUEUE: usize = 1024;
-/// Changes in one batch.
-const BATCH: usize = 512;
-/// Bytes in one batch, but for its last change: one site's share at most twice.
-const BATCH_BYTES: usize = 2 * SHARE;
+/// Maximum number of changes that wait for the disk. Further callers wait for a place before they decide.
+pub const MAX_QUEUED_CHANGES: usize = 1024;
+/// Maximum number of changes in one batch.
+const MAX_BATCH_CHANGES: usize = 512;
+/// Size of one batch, in bytes, but for its last change: one site's share at most twice.
+const MAX_BATCH_BYTES: usize = 2 * MAX_STAGED_BYTES;
 
 /// The ledger no longer takes changes: its term is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,7 +90,7 @@ pub fn committer(last: Commit) -> (Committer, Writer) {
 /// The same, with metrics.
 #[must_use]
 pub fn measured(last: Commit, metrics: StageMetrics) -> (Committer, Writer) {
-    let (sender, receiver) = mpsc::channel(QUEUE);
+    let (sender, receiver) = mpsc::channel(MAX_QUEUED_CHANGES);
     let (durable, seen) = watch::channel(last);
     let (waiting, notifier) = waiting(last);
     let ending = CancellationToken::new();
@@ -225,7 +225,7 @@ impl Writer {
     pub async fn receive(&mut self) -> Option<Batch> {
         let mut batch = Batch::default();
         batch.push(self.receiver.recv().await?);
-        while batch.changes.len() < BATCH && batch.bytes < BATCH_BYTES {
+        while batch.changes.len() < MAX_BATCH_CHANGES && batch.bytes < MAX_BATCH_BYTES {
             match self.receiver.try_recv() {
                 Ok(staged) => batch.push(staged),
                 Err(_) => break,

@@ -14,13 +14,13 @@ use super::{Commit, Contents, Error};
 /// First line of a file.
 const MAGIC: &[u8] = b"SIPLEDGER 2\n";
 /// What the first line of a file of any version begins with; its version follows.
-const NAME: &[u8] = b"SIPLEDGER ";
+const MAGIC_PREFIX: &[u8] = b"SIPLEDGER ";
 /// Version of the files that are written.
 const VERSION: u64 = 2;
 /// First line of a file from before sites had histories.
 const MAGIC_1: &[u8] = b"SIPLEDGER 1\n";
-/// Largest entry that is read, in bytes: more than any record can have.
-const LARGEST: u64 = 256 << 20;
+/// Maximum size of an entry that is read, in bytes: more than any record can have.
+const MAX_ENTRY_BYTES: u64 = 256 << 20;
 
 fn entry(entry: disk::entry::Entry) -> disk::Entry {
     disk::Entry { entry: Some(entry) }
@@ -292,7 +292,7 @@ impl<R: BufRead> Reader<R> {
         let length = prost::decode_length_delimiter(&*bytes)
             .ok()
             .and_then(|length| u64::try_from(length).ok())
-            .filter(|length| *length <= LARGEST)
+            .filter(|length| *length <= MAX_ENTRY_BYTES)
             .ok_or_else(|| FileError::Damaged(format!("no length of an entry is at byte {}", self.read)))?;
         let got = self.input.by_ref().take(length).read_to_end(&mut bytes)?;
         if u64::try_from(got).unwrap_or(u64::MAX) < length {
@@ -325,7 +325,7 @@ impl<R: BufRead> Reader<R> {
 
 /// The version that the beginning of a file names, if it is later than those that are read. Of a very long number the first digits.
 fn newer(magic: &[u8]) -> Option<u64> {
-    let version = std::str::from_utf8(magic.strip_prefix(NAME)?).ok()?;
+    let version = std::str::from_utf8(magic.strip_prefix(MAGIC_PREFIX)?).ok()?;
     let version = version.trim_end_matches('\n').parse().ok()?;
     (version > VERSION).then_some(version)
 }

@@ -4,10 +4,10 @@ use proto::placement::v1 as api;
 
 use super::{Commit, Error};
 
-/// Bytes of wanted entries after which a page ends.
-const BYTES: usize = 2 << 20;
-/// Bytes of entries that are read for a page, wanted or not.
-const READ: usize = 16 << 20;
+/// Size of the wanted entries, in bytes, after which a page ends.
+const MAX_PAGE_BYTES: usize = 2 << 20;
+/// Size of the entries, in bytes, that are read for a page, wanted or not.
+const MAX_READ_BYTES: usize = 16 << 20;
 
 /// Which entries to read, and how many.
 #[derive(Clone, Copy)]
@@ -58,8 +58,8 @@ impl<'a> Reading<'a> {
     /// Whether the page is whole; the entry below this commit would be the next.
     pub(super) fn is_whole(&mut self, below: Commit) -> bool {
         let whole = self.left == 0
-            || self.bytes >= BYTES
-            || self.read >= READ
+            || self.bytes >= MAX_PAGE_BYTES
+            || self.read >= MAX_READ_BYTES
             || self.page.decisions.len() >= self.query.limit
             || (self.query.gone)();
         if whole {

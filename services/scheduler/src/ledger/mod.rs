@@ -68,24 +68,24 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Longest uid of a Lease, in bytes; the API server's have 36.
-    pub const LEASE: usize = 128;
+    /// Maximum length of the uid of a Lease, in bytes; the API server's have 36.
+    pub const MAX_LEASE_UID_BYTES: usize = 128;
 
     /// A fence that a reporter shows.
     ///
     /// # Errors
     /// The field of the Hello that breaks a rule.
     pub fn parse(lease: String, transitions: i64) -> Result<Self, Violation> {
-        let plain =
-            (1..=Self::LEASE).contains(&lease.len()) && lease.bytes().all(|byte| byte.is_ascii_graphic());
+        let plain = (1..=Self::MAX_LEASE_UID_BYTES).contains(&lease.len())
+            && lease.bytes().all(|byte| byte.is_ascii_graphic());
         if !plain {
             return Err(Violation::new(
                 "hello.lease_uid",
                 format_args!(
                     "{:?} has {} bytes: 1 to {} printable ASCII characters without spaces are allowed",
-                    clip(&lease, Self::LEASE),
+                    clip(&lease, Self::MAX_LEASE_UID_BYTES),
                     lease.len(),
-                    Self::LEASE
+                    Self::MAX_LEASE_UID_BYTES
                 ),
             ));
         }
@@ -266,8 +266,8 @@ pub struct Storage {
     pub quota: u64,
 }
 
-/// How long an export may last, whatever its reader takes: until then the storage keeps what is overwritten meanwhile.
-pub const LONGEST_EXPORT: std::time::Duration = std::time::Duration::from_mins(5);
+/// Maximum time of an export, whatever its reader takes: until then the storage keeps what is overwritten meanwhile.
+pub const EXPORT_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(5);
 
 /// Storage of the ledger.
 ///

@@ -5,16 +5,16 @@
 //! A site that shows a number which this ledger has not issued to it moves its own offset and epoch, and nobody else's.
 //!
 //! No number can reach its end. A commit adds one. An offset is raised only to get above a number that was shown, and a
-//! number above [`LIMIT`] that the site has not reached is not believed: so an offset is `LIMIT + 1` at most.
+//! number above [`MAX_REPORTED`] that the site has not reached is not believed: so an offset is `MAX_REPORTED + 1` at most.
 
 use std::fmt;
 
 use proto::ledger::v1 as disk;
 
-/// No report moves a site above this number. What the ledger itself has issued may be higher, and is never refused.
-pub const LIMIT: u64 = 1 << 62;
-/// No ledger comes as far by itself: at a million commits a second it takes 290,000 years.
-const END: u64 = 1 << 63;
+/// The highest number to which a report moves a site. What the ledger itself has issued may be higher, and is never refused.
+pub const MAX_REPORTED: u64 = 1 << 62;
+/// Exclusive upper bound of the numbers of commits and epochs: at a million commits a second a ledger takes 290,000 years to get there.
+const NUMBER_BOUND: u64 = 1 << 63;
 
 /// Number of a change in the order in which the region's ledger stores them. No site sees it but in the log of decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,7 +37,7 @@ impl Commit {
     /// # Errors
     /// The rule that it breaks.
     pub(crate) fn parse(number: u64) -> Result<Self, String> {
-        if number < END {
+        if number < NUMBER_BOUND {
             Ok(Self(number))
         } else {
             Err(format!(
@@ -206,7 +206,7 @@ impl History {
     /// Whether what the site shows can be the position of any ledger, when this one has issued it revisions up to `issued`.
     #[must_use]
     pub fn is_possible(&self, shown: SitePosition, issued: u64) -> bool {
-        shown.epoch <= self.epoch.max(LIMIT) && shown.revision <= issued.max(LIMIT)
+        shown.epoch <= self.epoch.max(MAX_REPORTED) && shown.revision <= issued.max(MAX_REPORTED)
     }
 
     /// Whether a ledger that is lost has issued this revision, and this one has not.
@@ -279,11 +279,11 @@ impl History {
             lost_after: after,
             lost_before: before,
         } = stored;
-        if epoch == 0 || epoch >= END {
-            return Err(format!("epoch {epoch} is not between 1 and {END}"));
+        if epoch == 0 || epoch >= NUMBER_BOUND {
+            return Err(format!("epoch {epoch} is not between 1 and {NUMBER_BOUND}"));
         }
-        if offset > LIMIT + 1 {
-            return Err(format!("offset {offset} is above {LIMIT}"));
+        if offset > MAX_REPORTED + 1 {
+            return Err(format!("offset {offset} is above {MAX_REPORTED}"));
         }
         Ok(Self {
             epoch,
@@ -299,17 +299,26 @@ mod tests {
     use super::*;
 
     /// Numbers around each border.
-    const BORDERS: [u64; 8] = [0, 1, 2, LIMIT - 1, LIMIT, LIMIT + 1, u64::MAX - 1, u64::MAX];
+    const BORDERS: [u64; 8] = [
+        0,
+        1,
+        2,
+        MAX_REPORTED - 1,
+        MAX_REPORTED,
+        MAX_REPORTED + 1,
+        u64::MAX - 1,
+        u64::MAX,
+    ];
 
     #[test]
     fn raise_exceeds_every_observed_position() {
         for revision in BORDERS {
             for epoch in BORDERS {
-                for now in [0, 7, LIMIT, LIMIT + 9] {
+                for now in [0, 7, MAX_REPORTED, MAX_REPORTED + 9] {
                     let (history, now) = (History::default(), Commit(now));
                     let shown = SitePosition { epoch, revision };
                     if !history.is_possible(shown, history.at(now).revision) {
-                        assert!(epoch > LIMIT || revision > LIMIT, "{shown}");
+                        assert!(epoch > MAX_REPORTED || revision > MAX_REPORTED, "{shown}");
                         continue;
                     }
                     let raised = history.raise(shown, Cause::Lost { known: 0 }, now.next());
@@ -330,18 +339,21 @@ mod tests {
         let (mut history, mut now) = (History::default(), Commit::NONE);
         for _ in 0..1000 {
             let reached = history.at(now);
-            let worst = reached.joined(SitePosition::new(LIMIT, LIMIT));
+            let worst = reached.joined(SitePosition::new(MAX_REPORTED, MAX_REPORTED));
             assert!(history.is_possible(worst, reached.revision));
             now = now.next();
             history = history.raise(worst, Cause::Repair, now);
         }
         let end = history.at(now);
-        assert!(end.revision < LIMIT + 2000 && end.epoch < LIMIT + 2000, "{end}");
+        assert!(
+            end.revision < MAX_REPORTED + 2000 && end.epoch < MAX_REPORTED + 2000,
+            "{end}"
+        );
     }
 
     #[test]
     fn issued_numbers_are_never_refused() {
-        let far = Commit(LIMIT + 100);
+        let far = Commit(MAX_REPORTED + 100);
         let history = History::default();
         let issued = history.at(far).revision;
         assert!(history.is_possible(history.at(far), issued));

@@ -28,7 +28,7 @@ use super::{
 /// What [`Redb::prove`] writes and removes.
 const PROOF: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("proof");
 /// How much that is, in bytes: more than most batches need.
-const PROOF_SIZE: usize = 256 << 10;
+const PROOF_BYTES: usize = 256 << 10;
 
 /// A ledger in one redb file, or on another [`StorageBackend`].
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Redb {
     /// # Errors
     /// When it cannot be written: then this ledger is of no more use.
     pub fn prove(&self) -> Result<(), Error> {
-        let proof = vec![0x5a; PROOF_SIZE];
+        let proof = vec![0x5a; PROOF_BYTES];
         for value in [Some(&*proof), None] {
             let transaction = self.database.begin_write().map_err(Error::storage("begin"))?;
             let mut table = transaction

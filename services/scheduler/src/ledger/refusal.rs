@@ -7,8 +7,8 @@
 use super::{Change, Commit, Contents, Decision};
 use crate::violation::clip;
 
-/// Longest cause in an entry of the log, in bytes.
-const CAUSE: usize = 1024;
+/// Maximum length of a cause in an entry of the log, in bytes.
+const MAX_CAUSE_BYTES: usize = 1024;
 
 /// A change that the storage refuses.
 #[derive(Debug)]
@@ -35,10 +35,14 @@ pub(super) fn substitute(refused: &Change, cause: &str, durable: &Contents) -> C
             time: entry.time,
             position: Some(history.at(commit)),
             commit,
-            caller: clip(&entry.caller, CAUSE).to_owned(),
+            caller: clip(&entry.caller, MAX_CAUSE_BYTES).to_owned(),
             site: site.to_owned(),
             action: "refused".to_owned(),
-            reason: format!("{}: {}", clip(&entry.action, CAUSE), clip(cause, CAUSE)),
+            reason: format!(
+                "{}: {}",
+                clip(&entry.action, MAX_CAUSE_BYTES),
+                clip(cause, MAX_CAUSE_BYTES)
+            ),
             ..Decision::default()
         }),
         commit,

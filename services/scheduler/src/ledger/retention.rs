@@ -16,19 +16,21 @@ use std::{
 use prost::Message as _;
 use proto::placement::v1 as api;
 
-/// Entries that one commit removes besides one for each that it adds: the log shrinks.
-pub(crate) const STEP: usize = 32;
+/// Number of entries that one commit removes besides one for each that it adds: the log shrinks.
+pub(crate) const TRIMMED_ENTRIES: usize = 32;
 /// Bytes that one commit removes besides those that it adds.
-const STEP_BYTES: u64 = 64 << 10;
-/// Entries that one commit removes at most, so that none takes long: as many small ones as it takes to make room for large ones.
-const MOST: usize = 16 << 10;
-/// Bytes that one commit removes of a site's share besides, if it has grown so far beyond it while the scan had not found its oldest entries.
-const EXCESS: u64 = 16 << 20;
-/// Entries that one commit reads at most to trim the log, and their bytes, besides the last one.
-const READ: usize = 8192;
-const READ_BYTES: u64 = 64 << 20;
-/// Slots of time in the age that entries may have: how exact it is.
-const SLOTS: u32 = 90;
+const TRIMMED_BYTES: u64 = 64 << 10;
+/// Maximum number of entries that one commit removes, so that none takes long: as many small ones as make place for large ones.
+const MAX_TRIMMED_ENTRIES: usize = 16 << 10;
+/// Maximum number of bytes that one commit removes besides, if a site has exceeded its share while the scan had not found its oldest
+/// entries.
+const MAX_TRIMMED_EXCESS_BYTES: u64 = 16 << 20;
+/// Maximum number of entries that one commit reads to trim the log, besides the last one.
+const MAX_READ_ENTRIES: usize = 8192;
+/// Maximum size of these entries, in bytes.
+const MAX_READ_BYTES: u64 = 64 << 20;
+/// Number of slots of time in the maximum age of an entry: how exact that age is.
+const AGE_SLOTS: u32 = 90;
 
 /// How much of the log of decisions is kept: the newest entries of each site within both limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +63,9 @@ impl Removal {
     /// For a commit that adds so many entries of so many bytes together.
     pub(crate) fn beside(entries: usize, bytes: u64) -> Self {
         Self {
-            entries: entries + STEP,
-            bytes: bytes + STEP_BYTES,
-            most: MOST,
+            entries: entries + TRIMMED_ENTRIES,
+            bytes: bytes + TRIMMED_BYTES,
+            most: MAX_TRIMMED_ENTRIES,
         }
     }
 
@@ -98,12 +100,12 @@ pub(crate) struct Trim {
 impl Trim {
     /// After so many entries of so many bytes together were added since the last trimming.
     pub(crate) fn beside(entries: usize, bytes: u64, shares: &Shares) -> Self {
-        let excess = shares.excess().min(EXCESS);
+        let excess = shares.excess().min(MAX_TRIMMED_EXCESS_BYTES);
         Self {
             old: Removal::beside(entries, bytes),
             full: Removal::beside(entries, bytes + excess),
-            entries: READ,
-            bytes: READ_BYTES,
+            entries: MAX_READ_ENTRIES,
+            bytes: MAX_READ_BYTES,
         }
     }
 
@@ -222,7 +224,7 @@ impl Shares {
         let now = self.now();
         let last = self.slots.last_key_value().map(|(at, _)| *at);
         let due = last.is_none_or(|last| {
-            now.as_secs() > last && now >= Duration::from_secs(last) + self.retention.age / SLOTS
+            now.as_secs() > last && now >= Duration::from_secs(last) + self.retention.age / AGE_SLOTS
         });
         due.then_some((now.as_secs(), commit))
     }
@@ -237,7 +239,12 @@ impl Shares {
         let Some(limit) = self.limit() else {
             return Vec::new();
         };
-        let past: Vec<u64> = self.slots.range(..limit).take(STEP).map(|(at, _)| *at).collect();
+        let past: Vec<u64> = self
+            .slots
+            .range(..limit)
+            .take(TRIMMED_ENTRIES)
+            .map(|(at, _)| *at)
+            .collect();
         for at in &past {
             self.slots.remove(at);
         }
@@ -344,7 +351,12 @@ mod tests {
     #[test]
     fn one_trim_reads_so_many_entries_or_so_many_bytes() {
         let shares = Shares::new(Duration::ZERO, BTreeMap::new(), BTreeMap::new());
-        for (size, expected) in [(0, READ), (1 << 10, READ), (1 << 20, 64), (100 << 20, 1)] {
+        for (size, expected) in [
+            (0, MAX_READ_ENTRIES),
+            (1 << 10, MAX_READ_ENTRIES),
+            (1 << 20, 64),
+            (100 << 20, 1),
+        ] {
             let mut left = Trim::beside(1, 100, &shares);
             let mut read = 0;
             while left.readable() > 0 {

@@ -8,12 +8,12 @@ use std::sync::{
 
 use tokio::sync::{Mutex, MutexGuard, Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-/// Bytes that one site may have staged. What is staged at the same moment by other threads may come on top.
-pub(super) const SHARE: usize = 8 << 20;
+/// Maximum number of bytes that one site may have staged. What other threads stage at the same moment may come on top.
+pub(super) const MAX_STAGED_BYTES: usize = 8 << 20;
 
-/// Changes of one site that have a place in the queue and are not staged yet: they wait for the site's lock. The queue's other places
-/// are for other sites.
-const UNDER_WAY: usize = 4;
+/// Maximum number of changes of one site that have a place in the queue and are not staged yet: they wait for the site's lock. The queue's
+/// other places are for other sites.
+const MAX_UNSTAGED_CHANGES: usize = 4;
 
 /// The share of one site. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +37,7 @@ impl Default for Inner {
             staged: AtomicUsize::new(0),
             freed: Notify::new(),
             turn: Mutex::new(()),
-            under_way: Arc::new(Semaphore::new(UNDER_WAY)),
+            under_way: Arc::new(Semaphore::new(MAX_UNSTAGED_CHANGES)),
             stored: watch::Sender::new(()),
         }
     }
@@ -74,7 +74,7 @@ impl Share {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.0.staged.load(Ordering::Acquire) >= SHARE
+        self.0.staged.load(Ordering::Acquire) >= MAX_STAGED_BYTES
     }
 
     /// Waits until a change of the site has left the queue. Only the holder of the turn may call this.

@@ -9,18 +9,18 @@
 
 mod sizes;
 
-use self::sizes::{FIELD, host};
+use self::sizes::{FIELD_BYTES, host};
 use super::{Change, RecordKey, SiteFence, TooLarge};
 use crate::{record::Record, spec::Spec, violation::clip};
 
-/// All that is there once: names of caller and action, times, revisions, keys.
-const ONCE: usize = 2048;
+/// Bytes of all that an entry has once: names of caller and action, times, revisions, keys.
+const FIXED_BYTES: usize = 2048;
 
 /// Where a step does not fit.
 pub(super) const LEDGER: &str = "the ledger";
 
-/// Most bytes of a name in an error.
-const NAME: usize = 300;
+/// Maximum length of a name in an error, in bytes.
+const MAX_NAME_BYTES: usize = 300;
 
 /// The parts of a record's weight.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,7 +59,7 @@ pub fn require(
     // A step by which hosts go on under other uids names all of them twice in the log, and confirms none.
     let step = now.record - now.unconfirmed + now.conflicts + now.hosts + freed.sum::<usize>() + told;
     let leaving = now.record + 2 * now.conflicts + now.reports + now.hosts;
-    let once = ONCE + 4 * site.len() + 4 * (after.uid.len() + after.cluster.to_string().len());
+    let once = FIXED_BYTES + 4 * site.len() + 4 * (after.uid.len() + after.cluster.to_string().len());
     let bytes = once + step.max(leaving);
     if bytes <= limit {
         return Ok(());
@@ -96,7 +96,7 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
 
 /// What a change is about, for people.
 fn what(change: &Change) -> String {
-    let site = clip(change.site(), NAME);
+    let site = clip(change.site(), MAX_NAME_BYTES);
     match change {
         Change::Record {
             key,
@@ -143,7 +143,7 @@ pub fn change(change: &Change) -> usize {
         } => {
             let fence = fence.as_ref().map_or(0, |SiteFence { highest, retired }| {
                 let uids = std::iter::once(&highest.lease).chain(retired);
-                uids.map(|uid| FIELD + uid.len()).sum::<usize>()
+                uids.map(|uid| FIELD_BYTES + uid.len()).sum::<usize>()
             });
             4 * site.len() + fence + sizes::decision(decision)
         }
@@ -155,7 +155,7 @@ pub fn change(change: &Change) -> usize {
             commit: _,
         } => 4 * site.len() + sizes::decision(decision),
     };
-    bytes + ONCE
+    bytes + FIXED_BYTES
 }
 
 /// The most bytes that a declared shape can take.
@@ -168,7 +168,7 @@ pub fn spec(spec: &Spec) -> usize {
 #[must_use]
 pub fn record(record: &Record) -> usize {
     let weight = weigh(record);
-    ONCE + weight.record + weight.conflicts
+    FIXED_BYTES + weight.record + weight.conflicts
 }
 
 fn weigh(record: &Record) -> Weight {
@@ -190,7 +190,7 @@ fn weigh(record: &Record) -> Weight {
         .as_ref()
         .map_or(0, |refusal| sizes::refusal(refusal) + refusal.message.len());
     let mut weight = Weight {
-        record: sizes::spec(spec) + refusal + sizes::reports(reports) + 3 * FIELD,
+        record: sizes::spec(spec) + refusal + sizes::reports(reports) + 3 * FIELD_BYTES,
         unconfirmed: 0,
         hosts: 0,
         conflicts: sizes::reports(conflicts),
@@ -314,7 +314,7 @@ mod tests {
             let weighed = require("site", None, &record, Some(0)).unwrap_err().bytes;
             assert!(weighed >= needed, "{weighed} < {needed}: {record:?}");
             assert!(
-                weighed < 2 * needed + 2 * ONCE,
+                weighed < 2 * needed + 2 * FIXED_BYTES,
                 "{weighed} is much more than {needed}"
             );
             assert!(require("site", None, &record, Some(weighed)).is_ok());

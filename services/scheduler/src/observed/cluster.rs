@@ -9,8 +9,8 @@ use crate::{
     record::{ClusterId, ReleaseReason},
 };
 
-/// About how many bytes it takes that a host is held for a cluster whose status names it.
-const PROMISED: usize = 512;
+/// Approximate bytes of the record that a host is held for a cluster whose status names it.
+const PROMISE_BYTES: usize = 512;
 
 /// A `SIPCluster` as it was reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Cluster {
                 text(key.as_str().len()) + text(value.as_str().len())
             });
             size_of::<Member>()
-                + PROMISED
+                + PROMISE_BYTES
                 + name(&member.host.name)
                 + member.host.uid.as_str().len()
                 + replaces

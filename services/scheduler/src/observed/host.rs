@@ -8,16 +8,16 @@ use placement::{
     size::{entry, small_map, text},
 };
 
-/// A host by its name, and its name among those that a snapshot has named.
-const HOST: usize = entry(size_of::<(HostName, Host)>()) + entry(size_of::<HostName>());
-/// A host where hosts are listed by the cluster that they name.
-const LISTED: usize = entry(size_of::<(ClusterName, Option<HostId>)>());
-/// A host where hosts are listed by what they show of their machine.
-const SHOWN: usize = entry(size_of::<(IpAddr, Option<HostName>)>());
-/// A host where hosts are listed whose mark is forged.
-const FAULT: usize = entry(size_of::<(HostName, u64)>()) + 2 * BLOCK;
-/// What the allocator adds to a text.
-const BLOCK: usize = 16;
+/// Bytes of a host by its name, and of its name among those that a snapshot has named.
+const HOST_BYTES: usize = entry(size_of::<(HostName, Host)>()) + entry(size_of::<HostName>());
+/// Bytes of a host in the index by the cluster that hosts name.
+const CLUSTER_ENTRY_BYTES: usize = entry(size_of::<(ClusterName, Option<HostId>)>());
+/// Bytes of a host in the index by the addresses of its machine.
+const MACHINE_ENTRY_BYTES: usize = entry(size_of::<(IpAddr, Option<HostName>)>());
+/// Bytes of a host in the index of hosts whose mark is forged.
+const FAULT_BYTES: usize = entry(size_of::<(HostName, u64)>()) + 2 * ALLOCATION_BYTES;
+/// Bytes that the allocator adds to a text.
+const ALLOCATION_BYTES: usize = 16;
 
 /// About how many bytes the labels of a host take, beside what the model of its site takes of them.
 pub(crate) fn label_bytes(labels: &BTreeMap<LabelKey, LabelValue>) -> usize {
@@ -135,24 +135,25 @@ impl Host {
         let consumer = consumer.map(|part| text(part.len())).sum::<usize>();
         let named = named.iter().map(|cluster| {
             // In two places of the host, and where hosts are listed by it.
-            LISTED + 2 * (text(cluster.namespace().as_str().len()) + text(cluster.name().len()))
+            CLUSTER_ENTRY_BYTES + 2 * (text(cluster.namespace().as_str().len()) + text(cluster.name().len()))
         });
         let networks_and_addresses = small_map(networks.len(), size_of::<NetworkId>())
             + small_map(addresses.len(), size_of::<(NetworkId, IpAddr)>())
-            + addresses.len() * SHOWN;
+            + addresses.len() * MACHINE_ENTRY_BYTES;
         let networks = addresses.keys().map(|network| text(network.as_str().len()));
         // Whose machine it is is compared by the address of its BMC.
         let bmc = if bmc_address.is_empty() {
             0
         } else {
-            SHOWN + 2 * (BLOCK + bmc_address.len())
+            MACHINE_ENTRY_BYTES + 2 * (ALLOCATION_BYTES + bmc_address.len())
         };
         let problems = problems
             .iter()
-            .map(|problem| size_of::<String>() + BLOCK + problem.len());
-        let texts = [error_message, consumer_api_version].map(|text| BLOCK + text.len());
-        let problem = problem.as_ref().map_or(0, |problem| FAULT + problem.len());
-        HOST + name
+            .map(|problem| size_of::<String>() + ALLOCATION_BYTES + problem.len());
+        let texts = [error_message, consumer_api_version].map(|text| ALLOCATION_BYTES + text.len());
+        let problem = problem.as_ref().map_or(0, |problem| FAULT_BYTES + problem.len());
+        HOST_BYTES
+            + name
             + text(id.uid.as_str().len())
             + consumer
             + bmc

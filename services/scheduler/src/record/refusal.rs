@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Most domains of a tight set that are named.
-const DOMAINS: usize = 16;
+/// Maximum number of domains of a tight set that are named.
+const MAX_DOMAINS: usize = 16;
 
 /// Why a cluster does not get all that it wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,7 +71,7 @@ impl From<&placement::Refusal> for Refusal {
             short: funnel.short,
         });
         let tight = &refusal.tight;
-        let tight_domains = tight.domains.iter().take(DOMAINS);
+        let tight_domains = tight.domains.iter().take(MAX_DOMAINS);
         Self {
             kind: refusal.kind.kind().into(),
             roles: roles.collect(),

@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use crate::ledger::{StageMetrics, commit::Stopped};
 
-/// Least and most time between a panic and the next try.
-const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(5)];
-/// After so long without a panic the pauses begin with the shortest again.
-const GOOD: Duration = Duration::from_mins(10);
+/// Minimum and maximum pause between a panic and the next try.
+const RETRY_BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(5)];
+/// Time without a panic after which the pauses begin with the minimum again.
+const BACKOFF_RESET: Duration = Duration::from_mins(10);
 
 /// Work of a site.
 #[derive(Clone, Debug)]
@@ -52,10 +52,10 @@ impl Contained {
             if let Some(ended) = self.once(begin()).await {
                 return ended;
             }
-            if begun.elapsed() > GOOD {
+            if begun.elapsed() > BACKOFF_RESET {
                 pauses = self::pauses();
             }
-            tokio::time::sleep(pauses.next().unwrap_or(PAUSES[1])).await;
+            tokio::time::sleep(pauses.next().unwrap_or(RETRY_BACKOFF[1])).await;
         }
     }
 }
@@ -63,8 +63,8 @@ impl Contained {
 /// How long to wait before each try.
 pub(super) fn pauses() -> ExponentialBackoff {
     ExponentialBuilder::new()
-        .with_min_delay(PAUSES[0])
-        .with_max_delay(PAUSES[1])
+        .with_min_delay(RETRY_BACKOFF[0])
+        .with_max_delay(RETRY_BACKOFF[1])
         .without_max_times()
         .build()
 }

@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep_until};
 use super::turns::{TurnPermit, Turns};
 use crate::ledger::commit::Stopped;
 
-/// A computation that takes longer is followed by a pause.
-const LONG: Duration = Duration::from_millis(100);
-/// The longest pause.
-const LONGEST: Duration = Duration::from_secs(10);
+/// Duration of a computation above which a pause follows it.
+const COOLDOWN_THRESHOLD: Duration = Duration::from_millis(100);
+/// Maximum length of that pause.
+const MAX_COOLDOWN: Duration = Duration::from_secs(10);
 
 /// Callers who have computed for long, and until when they pause. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -25,8 +25,8 @@ pub(super) struct Cooldowns(Arc<Mutex<HashMap<String, Instant>>>);
 impl Cooldowns {
     /// Records that the caller has computed for `time` without a pause.
     pub(super) fn record(&self, caller: &str, time: Duration) {
-        if time > LONG {
-            let until = Instant::now() + time.min(LONGEST);
+        if time > COOLDOWN_THRESHOLD {
+            let until = Instant::now() + time.min(MAX_COOLDOWN);
             let mut callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let own = callers.entry(caller.to_owned()).or_insert(until);
             *own = until.max(*own);
@@ -75,28 +75,28 @@ mod tests {
         let permit = cooldowns.permit(&copies, "one").await.unwrap();
         let mut next = Box::pin(cooldowns.permit(&copies, "one"));
         assert!((&mut next).now_or_never().is_none());
-        cooldowns.record("one", LONG * 5);
+        cooldowns.record("one", COOLDOWN_THRESHOLD * 5);
         drop(permit);
         assert!((&mut next).now_or_never().is_none());
         let begun = Instant::now();
         drop(cooldowns.permit(&copies, "two").await.unwrap());
         assert_eq!(Instant::now(), begun);
         drop(next.await.unwrap());
-        assert!(Instant::now() >= begun + LONG * 5);
+        assert!(Instant::now() >= begun + COOLDOWN_THRESHOLD * 5);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_is_as_long_as_what_took_longest() {
         let cooldowns = Cooldowns::default();
         let now = Instant::now();
-        cooldowns.record("short", LONG);
+        cooldowns.record("short", COOLDOWN_THRESHOLD);
         assert_eq!(cooldowns.until("short"), None);
-        cooldowns.record("long", LONG * 20);
-        cooldowns.record("long", LONG * 2);
-        assert_eq!(cooldowns.until("long"), Some(now + LONG * 20));
-        cooldowns.record("longest", LONGEST * 2);
-        assert_eq!(cooldowns.until("longest"), Some(now + LONGEST));
-        tokio::time::advance(LONGEST).await;
+        cooldowns.record("long", COOLDOWN_THRESHOLD * 20);
+        cooldowns.record("long", COOLDOWN_THRESHOLD * 2);
+        assert_eq!(cooldowns.until("long"), Some(now + COOLDOWN_THRESHOLD * 20));
+        cooldowns.record("longest", MAX_COOLDOWN * 2);
+        assert_eq!(cooldowns.until("longest"), Some(now + MAX_COOLDOWN));
+        tokio::time::advance(MAX_COOLDOWN).await;
         assert_eq!(cooldowns.until("long"), None);
         assert!(cooldowns.0.lock().unwrap().is_empty());
     }

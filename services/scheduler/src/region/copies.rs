@@ -7,8 +7,8 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-/// After a copy, none is made for this many times the duration of that copy, so that changes can use the site most of the time.
-const REST: u32 = 4;
+/// Length of the pause after a copy, as a multiple of its duration, so that changes can use the site most of the time.
+const REST_FACTOR: u32 = 4;
 
 /// When the hosts of a site may be copied next.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl Copies {
         if state.next.is_some_and(|next| next > now) {
             return false;
         }
-        state.next = Some(now + state.took * (REST + 1));
+        state.next = Some(now + state.took * (REST_FACTOR + 1));
         true
     }
 
@@ -52,7 +52,7 @@ impl Copies {
     pub(super) fn made(&self, took: Duration) {
         let mut state = self.lock();
         state.took = took;
-        let rested = Instant::now() + took * REST;
+        let rested = Instant::now() + took * REST_FACTOR;
         state.next = state.next.max(Some(rested));
     }
 }

@@ -10,8 +10,8 @@ use tokio::{
 use super::{Inner, Region, shared::SharedSite, turns::TurnPermit};
 use crate::{error::Error, ledger::commit::Stopped};
 
-/// The parts of the memory that is there for copies.
-const PARTS: u32 = 1024;
+/// Number of parts in which the memory for copies is counted.
+const MEMORY_PARTS: u32 = 1024;
 
 /// Memory for copies: as much as the largest site may take. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct CopyPermit {
 
 impl Default for CopyMemory {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(PARTS as usize)))
+        Self(Arc::new(Semaphore::new(MEMORY_PARTS as usize)))
     }
 }
 
@@ -44,8 +44,10 @@ impl CopyMemory {
 }
 
 fn parts(bytes: usize, all: usize) -> u32 {
-    let parts = bytes.saturating_mul(PARTS as usize).div_ceil(all.max(1));
-    u32::try_from(parts).unwrap_or(PARTS).clamp(1, PARTS)
+    let parts = bytes.saturating_mul(MEMORY_PARTS as usize).div_ceil(all.max(1));
+    u32::try_from(parts)
+        .unwrap_or(MEMORY_PARTS)
+        .clamp(1, MEMORY_PARTS)
 }
 
 impl Region {
@@ -133,7 +135,7 @@ mod tests {
     fn a_small_copy_takes_a_part_and_none_takes_more_than_all() {
         assert_eq!(parts(0, 512 << 20), 1);
         assert_eq!(parts(1 << 20, 512 << 20), 2);
-        assert_eq!(parts(usize::MAX, 512 << 20), PARTS);
-        assert_eq!(parts(1, 0), PARTS);
+        assert_eq!(parts(usize::MAX, 512 << 20), MEMORY_PARTS);
+        assert_eq!(parts(1, 0), MEMORY_PARTS);
     }
 }

@@ -32,7 +32,7 @@ pub(crate) use metrics::encode as encode_metrics;
 pub use reporting::Reporter;
 pub use resets::Resets;
 pub use shared::SharedSite;
-pub(crate) use turns::SLICE;
+pub(crate) use turns::SLICE_DURATION;
 pub use undo::Undo;
 
 use clock::Clock;
@@ -49,11 +49,11 @@ use crate::{
     site::{Apply, Author, Limit, Limits, Outcome, Repaired, Site},
 };
 
-/// Name in the audit log of steps that no caller asked for.
-const SELF: &str = "scheduler";
+/// Caller in the audit log of steps that the scheduler takes by itself.
+const SCHEDULER_CALLER: &str = "scheduler";
 
-/// So many hosts are decided within a few milliseconds.
-const FEW: u64 = 64;
+/// Maximum number of hosts of a decision that the calling thread makes itself: it takes a few milliseconds.
+const MAX_INLINE_HOSTS: u64 = 64;
 
 /// All sites of a region. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -242,7 +242,8 @@ impl Region {
             action: "apply",
             now: self.now(),
         };
-        let is_large = apply.spec.wanted() > FEW || site.reading().await.is_refused(&apply.cluster);
+        let is_large =
+            apply.spec.wanted() > MAX_INLINE_HOSTS || site.reading().await.is_refused(&apply.cluster);
         let outcome = if is_large {
             self.decide_aside(&site, author.action, |site| site.apply(apply, &author, permit))
                 .await

@@ -10,7 +10,7 @@ use placement::{ClusterName, Policy};
 use tokio::{sync::watch, task::JoinSet};
 
 use super::{
-    Region, SELF,
+    Region, SCHEDULER_CALLER,
     contained::{self, Contained},
     shared::SharedSite,
 };
@@ -154,7 +154,7 @@ impl Region {
     /// The author of what a policy changes.
     fn by_policy(&self) -> Author<'static> {
         Author {
-            caller: SELF,
+            caller: SCHEDULER_CALLER,
             action: "policy",
             now: self.now(),
         }

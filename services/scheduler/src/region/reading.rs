@@ -15,14 +15,14 @@ use super::{
 };
 use crate::{error::Error, site::Site};
 
-/// How many turns a read takes that find the site locked, before it waits for the lock without a turn.
-const ATTEMPTS: usize = 4;
+/// Maximum number of turns of a read that finds the site locked, before it waits for the lock without a turn.
+const MAX_TURNS: usize = 4;
 /// How long a read that has a permit for a copy waits for the site's lock before it gives the permit back. Without this time it would need the lock
 /// and a permit at the same moment, which may never come: a permit that is returned goes to the next that waits for one, and so does the lock.
 /// Reads of other sites wait meanwhile if there is no other permit, or not enough memory beside that of this one.
-const HELD: Duration = Duration::from_millis(50);
-/// Least and most time between two attempts to copy a site.
-const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
+/// Minimum and maximum pause between two attempts to copy a site.
+const COPY_BACKOFF: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
 impl Region {
     /// Reads a slice of a site when it is the caller's turn. A turn never waits for the site's lock: turns are few, and a site's agent can keep its
@@ -36,7 +36,7 @@ impl Region {
         F: FnOnce(&Site) -> T + Send + 'static,
     {
         let mut slice = slice;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_TURNS {
             let shared = Arc::clone(site);
             let read = move || match shared.try_reading() {
                 Some(site) => Ok(slice(&site)),
@@ -56,7 +56,7 @@ impl Region {
     /// Reads a slice that copies the hosts of the site, for a part of the time at most, and returns it with the permit to keep the copy. `None`:
     /// its lock, and the rest after other copies, have left no time for a copy within `patience`.
     ///
-    /// Nobody waits for one site with a permit for longer than [`HELD`]: there are few permits for the copies of all sites, and a site's agent can
+    /// Nobody waits for one site with a permit for longer than [`LOCK_TIMEOUT`]: there are few permits for the copies of all sites, and a site's agent can
     /// keep its lock busy for long. After that the read waits for the lock without a permit, and copies if there is a permit then.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Region {
             slice = unread;
 
             let waits = Instant::now();
-            if let Ok(locked) = timeout(HELD.min(left), site.reading()).await
+            if let Ok(locked) = timeout(LOCK_TIMEOUT.min(left), site.reading()).await
                 && site.copies.reserve()
             {
                 let read = aside(|| copied(site, &locked, slice));
@@ -116,7 +116,7 @@ impl Region {
                     return Ok(Some((read, permit)));
                 }
             }
-            let pause = pauses.next().unwrap_or(PAUSES[1]);
+            let pause = pauses.next().unwrap_or(COPY_BACKOFF[1]);
             if pause > left {
                 return Ok(None);
             }
@@ -137,8 +137,8 @@ fn copied<T>(site: &SharedSite, locked: &Site, slice: impl FnOnce(&Site) -> T) -
 /// How long to wait before each attempt but the first.
 fn pauses() -> ExponentialBackoff {
     ExponentialBuilder::new()
-        .with_min_delay(PAUSES[0])
-        .with_max_delay(PAUSES[1])
+        .with_min_delay(COPY_BACKOFF[0])
+        .with_max_delay(COPY_BACKOFF[1])
         .without_max_times()
         .build()
 }

@@ -7,14 +7,14 @@ use runtime::identity::Name;
 use tokio::runtime::Handle;
 
 use super::{
-    Region, SELF,
+    Region, SCHEDULER_CALLER,
     shared::{SharedSite, aside},
 };
 use crate::{
     error::Error,
     ledger::{Fence, SitePosition},
     observed::Changes,
-    site::{Author, FAULTS, HostFault, Session, SessionId, Summary},
+    site::{Author, HostFault, MAX_FAULTS, Session, SessionId, Summary},
     violation::Violation,
 };
 
@@ -128,7 +128,7 @@ impl Region {
             // One message must not hold up what else this thread has to do.
             tokio::task::yield_now().await;
         }
-        faults.truncate(FAULTS);
+        faults.truncate(MAX_FAULTS);
         self.settle(&shared, session, touched).await?;
         Ok(faults)
     }
@@ -141,7 +141,7 @@ impl Region {
         let shared = self.site(site)?;
         let permit = self.reserve(&shared).await?;
         let author = Author {
-            caller: SELF,
+            caller: SCHEDULER_CALLER,
             action: "raise",
             now: self.now(),
         };
@@ -184,7 +184,7 @@ impl Region {
         for note in notes {
             let permit = self.reserve(shared).await?;
             let author = Author {
-                caller: SELF,
+                caller: SCHEDULER_CALLER,
                 action: "observe",
                 now: self.now(),
             };
@@ -193,7 +193,7 @@ impl Region {
         for cluster in touched {
             let permit = self.reserve(shared).await?;
             let author = Author {
-                caller: SELF,
+                caller: SCHEDULER_CALLER,
                 action: "observe",
                 now: self.now(),
             };

@@ -10,18 +10,18 @@ use std::{
 use ::placement::ClusterName;
 use futures::FutureExt as _;
 
-use super::{Region, SELF, shared::SharedSite};
+use super::{Region, SCHEDULER_CALLER, shared::SharedSite};
 use crate::{ledger::commit::Stopped, site::Author};
 
-/// Least time between two rounds of decisions for clusters that wait, per site.
-const ROUND: Duration = Duration::from_secs(1);
+/// Minimum time between two rounds of decisions for pending clusters, per site.
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Longest time that is decided in one round; the next one goes on with those who are left. So one site with many that wait takes
+/// Maximum time of the decisions of one round; the next round decides the remaining clusters. So one site with many pending clusters takes
 /// half a core at most, and its other calls are decided in between.
-const DECIDING: Duration = Duration::from_millis(500);
+const MAX_ROUND_DURATION: Duration = Duration::from_millis(500);
 
-/// Longest wait for a point in time: the clock may be set meanwhile.
-const LONGEST_WAIT: Duration = Duration::from_mins(1);
+/// Maximum wait for a point in time: the clock may be set meanwhile.
+const MAX_WAIT: Duration = Duration::from_mins(1);
 
 impl Region {
     /// Decides again for clusters that wait, whenever claims or inventory have changed, at most once a second per
@@ -60,7 +60,7 @@ impl Region {
                 .chain(site.next_failure())
                 .min()
         };
-        let left = next.map(|time| time.duration_since(now).unwrap_or_default().min(LONGEST_WAIT));
+        let left = next.map(|time| time.duration_since(now).unwrap_or_default().min(MAX_WAIT));
         let over = async {
             match left {
                 Some(left) => tokio::time::sleep(left).await,
@@ -74,7 +74,7 @@ impl Region {
     }
 
     async fn retry_site(self, site: Arc<SharedSite>) -> Result<(), Stopped> {
-        let mut pace = tokio::time::interval(ROUND);
+        let mut pace = tokio::time::interval(ROUND_INTERVAL);
         pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut rest = VecDeque::new();
         loop {
@@ -89,7 +89,7 @@ impl Region {
             for cluster in forgotten {
                 let permit = self.reserve(&site).await?;
                 let author = Author {
-                    caller: SELF,
+                    caller: SCHEDULER_CALLER,
                     action: "forget",
                     now: self.now(),
                 };
@@ -99,7 +99,7 @@ impl Region {
             for cluster in failed {
                 let permit = self.reserve(&site).await?;
                 let author = Author {
-                    caller: SELF,
+                    caller: SCHEDULER_CALLER,
                     action: "observe",
                     now: self.now(),
                 };
@@ -107,13 +107,13 @@ impl Region {
             }
             // What has changed meanwhile is for the first in the order, also while the order before is not done.
             let mut order = VecDeque::new();
-            let mut left = DECIDING;
+            let mut left = MAX_ROUND_DURATION;
             if has_changed {
                 order = site.reading().await.waiting(self.now()).into();
                 let (of_order, of_rest) = if rest.is_empty() {
-                    (DECIDING, Duration::ZERO)
+                    (MAX_ROUND_DURATION, Duration::ZERO)
                 } else {
-                    (DECIDING / 2, DECIDING / 2)
+                    (MAX_ROUND_DURATION / 2, MAX_ROUND_DURATION / 2)
                 };
                 left = self.retry_in_turn(&site, &mut order, of_order).await? + of_rest;
             }
@@ -137,7 +137,7 @@ impl Region {
         {
             let permit = self.reserve(site).await?;
             let author = Author {
-                caller: SELF,
+                caller: SCHEDULER_CALLER,
                 action: "retry",
                 now: self.now(),
             };

@@ -17,13 +17,13 @@ use tokio::sync::oneshot;
 use super::Region;
 use crate::{error::Error, ledger::commit::Stopped};
 
-/// How long one slice of a question should take.
-pub(crate) const SLICE: Duration = Duration::from_millis(10);
+/// How long one slice of a read should take.
+pub(crate) const SLICE_DURATION: Duration = Duration::from_millis(10);
 
-/// Copies that one caller may have at once.
-const COPIES_EACH: usize = 1;
-/// Copies of all callers at once, at least.
-const COPIES: usize = 4;
+/// Maximum number of copies that one caller may have at once.
+const COPIES_PER_CALLER: usize = 1;
+/// Minimum of the limit of copies of all callers at once.
+const MIN_COPIES: usize = 4;
 
 /// Who may compute, and who waits. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl Turns {
 
     /// For questions that keep a copy of a site: twice as many as threads, and one for each caller.
     pub(super) fn of_copies() -> Self {
-        Self::new((2 * threads()).max(COPIES), COPIES_EACH)
+        Self::new((2 * threads()).max(MIN_COPIES), COPIES_PER_CALLER)
     }
 
     pub(super) fn new(threads: usize, each: usize) -> Self {

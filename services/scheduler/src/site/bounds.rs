@@ -18,8 +18,8 @@ use crate::{
     record::Record,
 };
 
-/// Bytes that a cluster takes at least when it is observed.
-const OBSERVED: usize = 4 << 10;
+/// Minimum number of bytes that an observed cluster counts for.
+const MIN_OBSERVED_BYTES: usize = 4 << 10;
 
 /// Members that come in the place of others.
 fn in_place_of_others(before: &Record, after: &Record) -> usize {
@@ -251,7 +251,7 @@ impl Site {
         if self.existence.get(name).is_some() || self.is_labelled(name) {
             return Ok(());
         }
-        let bytes = self.inventory.bytes() + self.existence.bytes() + OBSERVED;
+        let bytes = self.inventory.bytes() + self.existence.bytes() + MIN_OBSERVED_BYTES;
         Limit::Inventory.require(&self.name, bytes, self.limits.inventory)?;
         let (shares, namespace) = (self.existence.shares(), name.namespace());
         let (all, own) = (shares.total().clusters, shares.get(namespace).clusters);

@@ -77,8 +77,8 @@ enum Left {
     Kept,
 }
 
-/// Most former places of one host. One that shows more addresses than this waits until earlier ones are free.
-const PLACES: u32 = 8;
+/// Maximum number of former places of one host. One that reports more addresses than this waits until earlier ones are free.
+const MAX_PLACES: u32 = 8;
 
 fn leave(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> Left {
     let Some(member) = record.members.get(id) else {
@@ -88,7 +88,7 @@ fn leave(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> 
         addresses: left.clone(),
         ..left_behind(member.clone())
     };
-    let places = (1..=PLACES).map_while(|number| former_id(id, number));
+    let places = (1..=MAX_PLACES).map_while(|number| former_id(id, number));
     let places: Vec<HostId> = places.collect();
     let is_known = |place: &&HostId| {
         let known = record.members.get(*place);

@@ -6,8 +6,8 @@ use ::placement::ClusterName;
 
 use crate::record::{ClusterId, Record};
 
-/// Clusters that are removed and still remembered. A watcher that missed more than these starts anew.
-const REMEMBERED: usize = 4096;
+/// Maximum number of removed clusters that the site records. A watcher that missed more than these starts with a new snapshot.
+const MAX_REMOVED_CLUSTERS: usize = 4096;
 
 /// Clusters by the revision of their last change: one entry per cluster, so its size is that of the site.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ impl Changes {
     pub(super) fn remove(&mut self, before: u64, revision: u64, cluster: ClusterId) {
         self.changed.remove(&before);
         self.removed.insert(revision, cluster);
-        while self.removed.len() > REMEMBERED {
+        while self.removed.len() > MAX_REMOVED_CLUSTERS {
             if let Some((revision, _)) = self.removed.pop_first() {
                 self.horizon = revision;
             }

@@ -38,19 +38,22 @@ pub(super) struct Claims {
 /// About how many bytes a record takes here, with what is kept of the hosts that it holds. In the ledger it takes fewer.
 fn bytes(record: &Record) -> usize {
     /// A record without members, and its place in the order of changes.
-    const RECORD: usize = size_of::<Record>()
+    const RECORD_BYTES: usize = size_of::<Record>()
         + entry(size_of::<(ClusterName, Arc<Record>)>())
         + entry(size_of::<(u64, ClusterName)>())
         + entry(size_of::<(Namespace, Share)>());
     /// A member, and who holds its host.
-    const MEMBER: usize = entry(size_of::<(HostId, Member)>()) + entry(size_of::<(HostId, Holder)>());
+    const MEMBER_BYTES: usize = entry(size_of::<(HostId, Member)>()) + entry(size_of::<(HostId, Holder)>());
     /// How many times as many bytes a spec takes in memory as in the ledger, where most of its texts are short.
-    const SPEC: usize = 8;
+    const SPEC_MEMORY_FACTOR: usize = 8;
     let members = record.members.values().map(|member| {
         let addresses = small_map(member.addresses.len(), size_of::<(NetworkId, IpAddr)>());
-        MEMBER + addresses + routed_addresses::member_bytes(member.addresses.len(), &member.bmc_address)
+        MEMBER_BYTES + addresses + routed_addresses::member_bytes(member.addresses.len(), &member.bmc_address)
     });
-    RECORD + weight::record(record) + SPEC * weight::spec(&record.spec) + members.sum::<usize>()
+    RECORD_BYTES
+        + weight::record(record)
+        + SPEC_MEMORY_FACTOR * weight::spec(&record.spec)
+        + members.sum::<usize>()
 }
 
 /// What a step leaves behind when a record takes the place of the one before it.

@@ -25,8 +25,8 @@ use crate::{
     record::{Record, ReleaseReason},
 };
 
-/// Stands for the uid of a replaced member if the status no longer has that uid.
-const GONE: &str = "gone";
+/// In the place of the uid of a replaced member if the status no longer has that uid.
+const REPLACED_UID: &str = "gone";
 
 /// A host that a status names, with what the status states of the member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -293,7 +293,7 @@ fn replaces(inventory: &Inventory, status: &Status<'_>, member: &Member) -> Opti
         let host = current(inventory, status, other);
         return Some(Replaces::Beside(host.clone()));
     }
-    let uid = old.uid.clone().or_else(|| Uid::new(GONE).ok())?;
+    let uid = old.uid.clone().or_else(|| Uid::new(REPLACED_UID).ok())?;
     Some(Replaces::Alone(HostId {
         name: old.name.clone(),
         uid,

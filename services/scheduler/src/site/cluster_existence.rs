@@ -24,9 +24,9 @@ use crate::{
 /// How long a synced site may not show the `SIPCluster` of a record that has no labelled host before its claims are given
 /// back. Nothing is freed by that: the cluster agent writes and confirms each release.
 pub const UNOBSERVED_LIMIT: Duration = Duration::from_mins(10);
-/// Most `SIPCluster`s that are remembered as deleted. A call that is later than all of these is believed, and
-/// [`UNOBSERVED_LIMIT`] sees to what it has claimed.
-const REMEMBERED: usize = 4096;
+/// Maximum number of deleted `SIPCluster`s that the site records. A call that is later than all of these is accepted, and
+/// [`UNOBSERVED_LIMIT`] ends what it has claimed.
+const MAX_DELETED_CLUSTERS: usize = 4096;
 
 /// The `SIPCluster`s of a site, and those that records are of and that it does not show.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +64,7 @@ impl Deleted {
             return;
         }
         self.order.push_back(deleted);
-        if self.order.len() > REMEMBERED
+        if self.order.len() > MAX_DELETED_CLUSTERS
             && let Some(oldest) = self.order.pop_front()
         {
             self.known.remove(&oldest);
@@ -374,10 +374,10 @@ mod tests {
     #[test]
     fn the_oldest_deletion_is_forgotten() {
         let mut deleted = Deleted::default();
-        for index in 0..=REMEMBERED {
+        for index in 0..=MAX_DELETED_CLUSTERS {
             deleted.insert(id(&index.to_string()));
         }
-        assert_eq!(deleted.known.len(), REMEMBERED);
+        assert_eq!(deleted.known.len(), MAX_DELETED_CLUSTERS);
         assert!(!deleted.known.contains(&id("0")));
     }
 

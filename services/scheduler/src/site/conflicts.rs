@@ -12,8 +12,8 @@ use crate::{
     record::{Member, Record, Report},
 };
 
-/// Most conflicts of a record.
-const MOST: usize = 64;
+/// Maximum number of conflicts of a record.
+const MAX_CONFLICTS: usize = 64;
 
 /// Every contradiction between a record and what the site shows, in the order of hosts. While the site is not
 /// synced nothing new is known.
@@ -32,7 +32,7 @@ pub(super) fn conflicts(view: View<'_>, record: &Record) -> Vec<Report> {
     }
     found.extend(label_conflicts(view, record));
     found.extend(status_conflicts(view, record));
-    found.truncate(MOST);
+    found.truncate(MAX_CONFLICTS);
     found
 }
 

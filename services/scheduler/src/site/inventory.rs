@@ -10,8 +10,9 @@ use ::placement::{ClusterName, Holder, HostId, HostName, LabelKey, LabelValue, P
 use super::routed_addresses::{self, Identity, Machines};
 use crate::observed::{Host, label_bytes};
 
-/// A held host that is gone, without its labels.
-const LEFT: usize = ::placement::size::entry(size_of::<(HostId, BTreeMap<LabelKey, LabelValue>)>());
+/// Bytes of a held host that is deleted, without its labels.
+const DELETED_HOST_BYTES: usize =
+    ::placement::size::entry(size_of::<(HostId, BTreeMap<LabelKey, LabelValue>)>());
 
 /// The observed hosts of a site, by name and as the columns on which decisions are made, with their holders.
 #[derive(Clone, Debug)]
@@ -129,7 +130,7 @@ impl Inventory {
         self.set_former(&affected);
         if self.holding_cluster(host.id()).is_some() {
             let labels = host.facts().labels.clone();
-            self.bytes += LEFT + label_bytes(&labels);
+            self.bytes += DELETED_HOST_BYTES + label_bytes(&labels);
             self.left.insert(host.id().clone(), labels);
         }
         Some(host)
@@ -137,7 +138,7 @@ impl Inventory {
 
     fn forget_left(&mut self, id: &HostId) {
         if let Some(labels) = self.left.remove(id) {
-            self.bytes -= LEFT + label_bytes(&labels);
+            self.bytes -= DELETED_HOST_BYTES + label_bytes(&labels);
         }
     }
 
@@ -145,7 +146,7 @@ impl Inventory {
     /// each of another cluster, take no more memory than others.
     fn set_former(&mut self, names: &BTreeSet<HostName>) {
         for name in names {
-            let clusters = self.routed_by(name, routed_addresses::CLUSTERS);
+            let clusters = self.routed_by(name, routed_addresses::MAX_COMPARED_CLUSTERS);
             let clusters = clusters.into_iter().cloned().collect();
             self.model.set_former(name, clusters);
         }

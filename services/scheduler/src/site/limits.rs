@@ -89,8 +89,8 @@ impl LimitArgs {
     }
 }
 
-/// Memory for everything but sites: calls under way, the ledger's queue and caches, the program.
-const REST: usize = 512 << 20;
+/// Bytes of memory for everything but sites: calls in progress, the ledger's queue and caches, the program.
+const RESERVED_BYTES: usize = 512 << 20;
 
 impl Limits {
     /// Memory that the process takes at most: of each site its share, whatever the others have; copies of sites for questions; and the
@@ -99,7 +99,9 @@ impl Limits {
     pub fn memory(&self) -> usize {
         let site = self.inventory.saturating_add(self.records);
         let sites = self.sites.saturating_mul(site);
-        sites.saturating_add(self.inventory).saturating_add(REST)
+        sites
+            .saturating_add(self.inventory)
+            .saturating_add(RESERVED_BYTES)
     }
 }
 

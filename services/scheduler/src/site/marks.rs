@@ -6,12 +6,12 @@ use ::placement::{HostId, HostName};
 use runtime::quiet::Quiet;
 
 use super::{notes::Notes, positions::Positions};
-use crate::{ledger::position::LIMIT, observed::Host};
+use crate::{ledger::position::MAX_REPORTED, observed::Host};
 
 /// Annotation of the release mark.
-const MARK: &str = "sip.airshipit.org/placement-revision";
-/// Most faults in one answer.
-pub(crate) const FAULTS: usize = 100;
+const MARK_ANNOTATION: &str = "sip.airshipit.org/placement-revision";
+/// Maximum number of faults in one answer.
+pub(crate) const MAX_FAULTS: usize = 100;
 
 /// A fault of a host, for who reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,9 +43,9 @@ impl fmt::Display for NotIssued {
         let Self { mark, issued } = self;
         write!(
             f,
-            "metadata.annotations[{MARK}] is {mark}, and the last revision that was issued to the site is {issued}: "
+            "metadata.annotations[{MARK_ANNOTATION}] is {mark}, and the last revision that was issued to the site is {issued}: "
         )?;
-        if *mark <= LIMIT {
+        if *mark <= MAX_REPORTED {
             write!(
                 f,
                 "remove the annotation, or run `sipctl site repair` if it is from a ledger that was lost or from another site"
@@ -77,7 +77,7 @@ impl Marks {
                 tracing::warn!(site, host = %id.name, withheld, "{fault}");
             }
             notes.add(id, &fault);
-            if self.unreported.len() < FAULTS {
+            if self.unreported.len() < MAX_FAULTS {
                 self.unreported.push(HostFault {
                     host: id.clone(),
                     message: fault.clone(),

@@ -4,8 +4,8 @@ use std::fmt;
 
 use ::placement::{Host, HostId};
 
-/// Most notes that wait to be written; more are only counted.
-const MOST: usize = 256;
+/// Maximum number of notes that wait to be written; more are only counted.
+const MAX_PENDING_NOTES: usize = 256;
 
 /// A manual change of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Notes {
 
     /// Notes something about a host.
     pub(super) fn add(&mut self, id: &HostId, what: &dyn fmt::Display) {
-        if self.waiting.len() == MOST {
+        if self.waiting.len() == MAX_PENDING_NOTES {
             self.lost += 1;
             return;
         }
@@ -103,9 +103,9 @@ mod tests {
     #[test]
     fn notes_beyond_the_limit_are_counted() {
         let mut notes = Notes::default();
-        for _ in 0..=MOST {
+        for _ in 0..=MAX_PENDING_NOTES {
             notes.add(&host().id, &"was touched");
         }
-        assert_eq!((notes.waiting.len(), notes.lost), (MOST, 1));
+        assert_eq!((notes.waiting.len(), notes.lost), (MAX_PENDING_NOTES, 1));
     }
 }

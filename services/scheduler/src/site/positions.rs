@@ -13,7 +13,7 @@ use super::{
 use crate::ledger::{
     Change, Commit, History, SitePosition, TooLarge,
     commit::Permit,
-    position::{Cause, LIMIT},
+    position::{Cause, MAX_REPORTED},
 };
 
 /// How a site's revisions are numbered now, and the earlier numberings as long as the raise that replaced them may not be durable.
@@ -150,7 +150,7 @@ impl Positions {
         if self.is_complete() {
             self.issued
         } else {
-            self.issued.max(LIMIT)
+            self.issued.max(MAX_REPORTED)
         }
     }
 
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_mark_above_all_issued_is_impossible_once_complete() {
         let mut positions = Positions::new(History::default(), 7);
-        assert_eq!(positions.highest_mark(), LIMIT);
+        assert_eq!(positions.highest_mark(), MAX_REPORTED);
         positions.complete();
         assert_eq!(positions.highest_mark(), 7);
         assert!(positions.mark(7).issued && !positions.mark(8).issued);

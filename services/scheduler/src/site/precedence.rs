@@ -11,12 +11,13 @@ use super::{
 };
 use crate::record::{Record, Refusal};
 
-/// Most older clusters that are decided to find out whether they get something, for each decision of a younger one. After a declaration
-/// the others are decided by retries, which take half a core at most.
-const DECIDED: usize = 2;
-/// Most roles and wanted members of such a cluster after a declaration: a decision of more may take long.
-const ROLES: usize = 2;
-const WANTED: u64 = 256;
+/// Maximum number of older clusters that are decided to find out whether they get hosts, for each decision of a younger one. After a
+/// declaration retries decide the others, which take half a core at most.
+const MAX_DECIDED_CLUSTERS: usize = 2;
+/// Maximum number of roles of such a cluster after a declaration: a decision of more may take long.
+const MAX_ROLES: usize = 2;
+/// Maximum number of wanted members of such a cluster.
+const MAX_WANTED: u64 = 256;
 
 /// Result of [`Site::precedence`] for one cluster.
 #[derive(Debug, Default)]
@@ -66,8 +67,8 @@ impl Site {
             if !is_before || *name == record.cluster || !is_due(view, older) {
                 continue;
             }
-            let is_large = older.spec.roles().len() > ROLES || older.spec.wanted() > WANTED;
-            let is_over = precedence.without_hosts.len() == DECIDED;
+            let is_large = older.spec.roles().len() > MAX_ROLES || older.spec.wanted() > MAX_WANTED;
+            let is_over = precedence.without_hosts.len() == MAX_DECIDED_CLUSTERS;
             match why {
                 Why::Declared if is_large || is_over => {
                     precedence.must_wait = true;

@@ -3,7 +3,7 @@
 use ::placement::HostName;
 
 use super::{
-    marks::{FAULTS, HostFault, NotIssued},
+    marks::{HostFault, MAX_FAULTS, NotIssued},
     positions::Raise,
     staging::Author,
     state::Site,
@@ -13,7 +13,7 @@ use crate::{
     ledger::{
         Commit, SitePosition,
         commit::Permit,
-        position::{Cause, LIMIT},
+        position::{Cause, MAX_REPORTED},
     },
     observed::Cluster,
 };
@@ -63,7 +63,7 @@ impl Site {
                 continue;
             };
             let mark = host.release_mark();
-            if mark > after.revision().max(LIMIT) && faults.len() < FAULTS {
+            if mark > after.revision().max(MAX_REPORTED) && faults.len() < MAX_FAULTS {
                 let issued = after.revision();
                 faults.push(HostFault {
                     host: host.id().clone(),

@@ -89,13 +89,13 @@ pub(super) fn member_bytes(addresses: usize, bmc_address: &str) -> usize {
     entry(size_of::<((HostName, Part<Uid>), Member)>()) + addresses * each + bmc
 }
 
-/// So many members of a cluster at one address make a difference: for the host of the first of them, the second does. It matters where
-/// many hosts show one address by mistake. So many hosts that show one BMC do, too.
-const MATTER: usize = 2;
+/// Maximum number of members of a cluster at one address, or of hosts with one BMC, that are compared: for the host of the first one, only
+/// the second makes a difference. The bound matters where many hosts report one address by mistake.
+const MAX_COMPARED_MEMBERS: usize = 2;
 
-/// Whether a host is for no other cluster than one is known from two clusters, whichever they are. The third makes a difference to the
-/// host of a member of one of them.
-pub(super) const CLUSTERS: usize = 2;
+/// Maximum number of clusters at one address that are compared. Two are enough to know that a host is for no other cluster than one; the
+/// third makes a difference to the host of a member of one of them.
+pub(super) const MAX_COMPARED_CLUSTERS: usize = 2;
 
 impl Machines {
     /// Records what a host shows, in place of what it showed before; `None`: the site does not have it. Returns other hosts whose eligibility that
@@ -139,9 +139,9 @@ impl Machines {
 
     /// The hosts that show a BMC, if there are so few of them that one more makes a difference.
     fn few(&self, bmc: &Bmc) -> BTreeSet<HostName> {
-        let some = self.showing_bmc(bmc).take(MATTER + 1);
+        let some = self.showing_bmc(bmc).take(MAX_COMPARED_MEMBERS + 1);
         let some: BTreeSet<HostName> = some.cloned().collect();
-        if some.len() <= MATTER {
+        if some.len() <= MAX_COMPARED_MEMBERS {
             some
         } else {
             BTreeSet::new()
@@ -200,8 +200,16 @@ impl Machines {
         for address in &member.known.addresses {
             self.at
                 .insert((*address, Part::Is(cluster.clone()), Part::Is(id.clone())));
-            let few_members = self.members_at(*address, cluster).nth(MATTER).is_none();
-            if few_members && self.clusters_at(*address).nth(CLUSTERS + 1).is_none() {
+            let few_members = self
+                .members_at(*address, cluster)
+                .nth(MAX_COMPARED_MEMBERS)
+                .is_none();
+            if few_members
+                && self
+                    .clusters_at(*address)
+                    .nth(MAX_COMPARED_CLUSTERS + 1)
+                    .is_none()
+            {
                 affected.extend(self.showing(*address).cloned());
             }
         }
@@ -222,7 +230,12 @@ impl Machines {
         let mut affected = BTreeSet::from([id.name.clone()]);
         for address in known.addresses {
             let there = (address, Part::Is(cluster.clone()), Part::Is(id.clone()));
-            if self.at.remove(&there) && self.members_at(address, &cluster).nth(MATTER - 1).is_none() {
+            if self.at.remove(&there)
+                && self
+                    .members_at(address, &cluster)
+                    .nth(MAX_COMPARED_MEMBERS - 1)
+                    .is_none()
+            {
                 affected.extend(self.showing(address).cloned());
             }
         }

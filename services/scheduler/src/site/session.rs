@@ -16,8 +16,9 @@ use crate::{
 /// How long after its last sign of life a reporter counts as alive: as long as its connection may be silent.
 pub const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Most Leases that are remembered as replaced. None of them is ever forgotten by itself, since it could then report again.
-const RETIRED: usize = 256;
+/// Maximum number of replaced Leases that the site records. The site never drops one by itself, since its reporters could then report
+/// again.
+const MAX_RETIRED_LEASES: usize = 256;
 
 /// Names one stream of reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,9 +166,9 @@ impl Sessions {
                 KEEPALIVE.as_secs()
             )));
         }
-        if retired.len() >= RETIRED {
+        if retired.len() >= MAX_RETIRED_LEASES {
             return Err(superseded(format!(
-                "{highest}; {RETIRED} earlier Leases are remembered, which is the limit: an operator runs `sipctl site reset-fence {site}`"
+                "{highest}; {MAX_RETIRED_LEASES} earlier Leases are remembered, which is the limit: an operator runs `sipctl site reset-fence {site}`"
             )));
         }
         let mut retired = retired.clone();

@@ -10,8 +10,8 @@ use crate::{
     violation::clip,
 };
 
-/// Most bytes of an entry's reason: two policies may differ in more.
-const REASON: usize = 4096;
+/// Maximum length of an entry's reason, in bytes: two policies may differ in more.
+const MAX_REASON_BYTES: usize = 4096;
 
 /// Who acts, for the log of decisions.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub(super) fn site_entry(
         site: site.to_owned(),
         cluster,
         action: author.action.to_owned(),
-        reason: clip(reason, REASON).to_owned(),
+        reason: clip(reason, MAX_REASON_BYTES).to_owned(),
         ..Decision::default()
     }
 }

@@ -13,15 +13,16 @@ use crate::{
     record::{Member, Record},
 };
 
-/// The most bytes of an object in etcd, with 4 KiB for the rest of the request.
-const OBJECT: usize = (1_536 - 4) << 10;
-/// The most bytes for the members of a cluster, whose spec, conditions and whatever else the object has fit into the other 256 KiB.
-const LIMIT: usize = 1_280 << 10;
+/// Maximum size of an object in etcd, in bytes, with 4 KiB for the rest of the request.
+const MAX_OBJECT_BYTES: usize = (1_536 - 4) << 10;
+/// Maximum size of the members of a cluster in its status, in bytes: its spec, conditions and whatever else the object has fit into the
+/// other 256 KiB.
+const MAX_MEMBERS_BYTES: usize = 1_280 << 10;
 
-/// The names of all fields of a member with numbers and times, in the status and among the managed fields of the object.
-const FIELDS: usize = 496;
-/// The name of a Machine. Longer ones take from what is left for the rest of the object.
-const MACHINE: usize = 64;
+/// Bytes of the names of all fields of a member with numbers and times, in the status and among the managed fields of the object.
+const MEMBER_FIELDS_BYTES: usize = 496;
+/// Bytes of the name of a Machine. Longer ones take from what is left for the rest of the object.
+const MACHINE_NAME_BYTES: usize = 64;
 
 /// Refuses a step by which a cluster gets more members than its status can have, or a spec that leaves too little room for those it has.
 /// What is declared again of the same generation is not refused for its size: the object is there already, and so are its members.
@@ -92,7 +93,7 @@ pub(super) fn besides(record: &Record) -> String {
 /// The most bytes for the members of a cluster whose object takes so many besides.
 fn limit(other: u32) -> usize {
     let other = usize::try_from(other).unwrap_or(usize::MAX);
-    OBJECT.saturating_sub(other).min(LIMIT)
+    MAX_OBJECT_BYTES.saturating_sub(other).min(MAX_MEMBERS_BYTES)
 }
 
 /// The most bytes that a member takes, until it is released.
@@ -106,8 +107,8 @@ pub(super) fn member(id: &HostId, member: &Member) -> usize {
         .replaces
         .as_ref()
         .map_or(0, |replaces| name(&replaces.host().name));
-    FIELDS
-        + MACHINE
+    MEMBER_FIELDS_BYTES
+        + MACHINE_NAME_BYTES
         + 2 * name(&id.name)
         + id.uid.as_str().len()
         + member.role.as_str().len()

@@ -12,8 +12,8 @@ use crate::{
     record::{Member, Record},
 };
 
-/// One of so many parts of the ledger's room is for reports by which a step may say more than a record that is only settled.
-const WORDS: usize = 32;
+/// One of this many parts of the ledger's space is for reports, by which a step may be larger than a record that is only settled.
+const REPORT_PARTS: usize = 32;
 
 /// Where a step must fit.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ impl StepLimits<'_> {
     /// Whether a settled record leaves room in the ledger for what else a step may say: then it may have so many former places of hosts
     /// that have moved. They take no room in the status, which has one member of a name.
     pub(super) fn has_room_for_places(self, settled: &Record) -> bool {
-        let largest = self.largest.map(|largest| largest - largest / WORDS);
+        let largest = self.largest.map(|largest| largest - largest / REPORT_PARTS);
         weight::require(self.site, self.before, settled, largest).is_ok()
     }
 
@@ -170,7 +170,7 @@ mod tests {
         let refused = status_size::require("a", None, &cluster(3_000), 0).unwrap_err();
         assert_eq!(
             u64::try_from(refused.limit / bytes).unwrap(),
-            crate::spec::MOST_MEMBERS
+            crate::spec::MAX_MEMBERS
         );
     }
 

@@ -25,10 +25,10 @@ use crate::ledger::{
     etcd::{Etcd, EtcdArgs, Location, Pace, Right, send},
 };
 
-/// Pause before etcd is asked again after a request has failed.
-const PAUSE: Duration = Duration::from_millis(250);
-/// Most time for giving up the right at the end; after that, the lease expires by itself.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Pause before the next request to etcd after one has failed.
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum time to resign the leadership at the end; after that, the lease expires by itself.
+const RESIGN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A candidate.
 #[derive(Debug)]
@@ -252,7 +252,7 @@ impl Backend for Elected {
                     let error = location.unreachable().await.unwrap_or(error);
                     waiting(None, &error.chain());
                     tracing::warn!(error = error.chain(), "not elected");
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             }
         }
@@ -264,7 +264,7 @@ impl Backend for Elected {
         let lease = seat.lease;
         // Renewing ends first.
         drop(seat);
-        if let Err(error) = timed(FAREWELL, "give the lease back", client.lease_revoke(lease)).await {
+        if let Err(error) = timed(RESIGN_TIMEOUT, "give the lease back", client.lease_revoke(lease)).await {
             tracing::warn!(
                 error = error.chain(),
                 "the lease could not be released: no other replica leads before it expires"

@@ -18,10 +18,10 @@ use crate::{
     site::Limits,
 };
 
-/// Least and most time between two tries to begin a term.
-const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
-/// A term of this length was a good one: after it, tries begin with the shortest pause again.
-const GOOD: Duration = Duration::from_secs(30);
+/// Minimum and maximum pause between two tries to begin a term.
+const TERM_BACKOFF: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
+/// Length of a term after which the pauses begin with the minimum again.
+const BACKOFF_RESET: Duration = Duration::from_secs(30);
 
 /// Owns the storage, term after term.
 pub struct Supervisor {
@@ -101,7 +101,7 @@ impl Supervisor {
                         End::Over { cause, durable } => held = self.fall_back(&cause, durable),
                     }
                     self.backend.end().await;
-                    if began.elapsed() > GOOD {
+                    if began.elapsed() > BACKOFF_RESET {
                         pauses = self::pauses();
                     }
                     None
@@ -113,7 +113,7 @@ impl Supervisor {
                 Some(Refused { error, readable }) => self.still_refused(&error, readable),
                 None => {}
             }
-            let pause = tokio::time::sleep(pauses.next().unwrap_or(PAUSES[1]));
+            let pause = tokio::time::sleep(pauses.next().unwrap_or(TERM_BACKOFF[1]));
             if shutdown.run_until_cancelled(pause).await.is_none() {
                 break;
             }
@@ -285,8 +285,8 @@ fn over(written: Written, cause: Option<&str>) -> End {
 
 fn pauses() -> ExponentialBackoff {
     ExponentialBuilder::new()
-        .with_min_delay(PAUSES[0])
-        .with_max_delay(PAUSES[1])
+        .with_min_delay(TERM_BACKOFF[0])
+        .with_max_delay(TERM_BACKOFF[1])
         .with_jitter()
         .without_max_times()
         .build()

@@ -44,7 +44,7 @@ const FEW: u64 = 100_000;
 /// The borders of what a number may be, by its message and field: of each, the last value before, itself, and the first one after.
 fn borders(message: &str, field: &str) -> &'static [i128] {
     const NONE: &[i128] = &[];
-    const REVISION: &[i128] = &[position::LIMIT as i128];
+    const REVISION: &[i128] = &[position::MAX_REPORTED as i128];
     match (message, field) {
         ("Revision", "epoch" | "revision")
         | ("ObservedMember" | "ReleaseConfirmation", "revision")

@@ -26,7 +26,7 @@ use std::{
 use proto::placement::v1::placement_service_client::PlacementServiceClient;
 use scheduler::{
     admission::{self, CallMetrics, Limits},
-    ledger::commit::QUEUE,
+    ledger::commit::MAX_QUEUED_CHANGES,
 };
 use tonic::{Code, Request, body::Body, server::NamedService, service::Routes};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
@@ -112,8 +112,8 @@ async fn a_call_whose_deadline_passes_before_its_turn_is_not_decided() {
     // One is being written, the queue is full, and two wait for a place in it.
     ahead(0);
     stage.storage.reached().await;
-    (1..QUEUE + 3).for_each(&mut ahead);
-    while stage.clusters().await < u32::try_from(QUEUE + 1).unwrap() {
+    (1..MAX_QUEUED_CHANGES + 3).for_each(&mut ahead);
+    while stage.clusters().await < u32::try_from(MAX_QUEUED_CHANGES + 1).unwrap() {
         tokio::task::yield_now().await;
     }
     let mut request = Request::new(apply("late", 1));
@@ -130,7 +130,10 @@ async fn a_call_whose_deadline_passes_before_its_turn_is_not_decided() {
     while let Some(answer) = queue.join_next().await {
         answer.unwrap().unwrap();
     }
-    assert_eq!(stage.clusters().await, u32::try_from(QUEUE + 3).unwrap());
+    assert_eq!(
+        stage.clusters().await,
+        u32::try_from(MAX_QUEUED_CHANGES + 3).unwrap()
+    );
 }
 
 /// A service that has a bug.

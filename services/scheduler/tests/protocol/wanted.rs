@@ -10,7 +10,7 @@ use scheduler::{
     error::Error,
     ledger::{Change, Commit, Ledger, RecordKey, redb::Redb},
     record::{Member, Record},
-    spec::MOST_MEMBERS,
+    spec::MAX_MEMBERS,
 };
 
 use crate::fixtures::{SITE, Stage, cluster, host, labelled, observed, spec, used};
@@ -32,7 +32,7 @@ fn roles(roles: u32, each: u32) -> wire::ClusterSpec {
 async fn what_no_status_can_hold_is_refused_undecided() {
     let stage = Stage::empty();
     stage.sync(&[host("h1"), host("h2"), host("h3")]).await;
-    let most = u32::try_from(MOST_MEMBERS).unwrap();
+    let most = u32::try_from(MAX_MEMBERS).unwrap();
     for (wanted, sum, most) in [
         (spec(most + 1), most + 1, most),
         (roles(4, 600), 2_400, most),

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::Error;
 use crate::line::one_line;
 
-/// Most characters of a file's name in a message.
-const SHOWN: usize = 256;
+/// Maximum number of characters of a file's name in a message.
+const MAX_PATH_CHARACTERS: usize = 256;
 
 /// One object as it is written, and where.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl fmt::Display for Location {
 /// The text is neither JSON nor YAML, or goes beyond the limits that keep a small text from becoming a huge object, or a
 /// document is no mapping.
 pub fn documents(source: &str, text: &str) -> Result<Vec<Document>, Error> {
-    let source = one_line(source, SHOWN);
+    let source = one_line(source, MAX_PATH_CHARACTERS);
     let mut found = Vec::new();
     for (index, value) in values(&source, text)?.into_iter().enumerate() {
         unpack(format!("{source}, document {}", index + 1), value, &mut found)?;
@@ -74,9 +74,9 @@ fn values(source: &str, text: &str) -> Result<Vec<Value>, Error> {
 /// The parser's limits, in proportion to the text: a dump of a whole site is large, but only aliases make more of a text
 /// than it is, and they may not make much. No snippet of the text goes into an error: it may be a Secret's.
 fn options(text: &str) -> serde_saphyr::Options {
-    /// What every text may become: nodes, or bytes of scalars.
-    const ALLOWANCE: usize = 1 << 20;
-    let most = text.len().saturating_add(ALLOWANCE);
+    /// Number of nodes, or of bytes of scalars, that a text may have besides its own length in bytes.
+    const EXPANSION_ALLOWANCE: usize = 1 << 20;
+    let most = text.len().saturating_add(EXPANSION_ALLOWANCE);
     serde_saphyr::options! {
         with_snippet: false,
         budget: serde_saphyr::budget! {

@@ -23,8 +23,8 @@ pub(crate) use host::Observed;
 
 use crate::line::one_line;
 
-/// Most names of skipped objects in a note.
-const SHOWN: usize = 3;
+/// Maximum number of names of skipped objects in a note.
+const MAX_SKIPPED_NAMES: usize = 3;
 
 /// Everything that is decided on.
 #[derive(Clone, Debug, Default)]
@@ -179,8 +179,8 @@ impl Skipped {
 
     fn notes(self) -> Vec<String> {
         let note = |(what, names): (String, BTreeSet<String>)| {
-            let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
-            let more = match names.len().saturating_sub(SHOWN) {
+            let shown: Vec<&str> = names.iter().take(MAX_SKIPPED_NAMES).map(String::as_str).collect();
+            let more = match names.len().saturating_sub(MAX_SKIPPED_NAMES) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };

@@ -9,8 +9,8 @@ use super::Error;
 use super::document::Document;
 use crate::line::one_line;
 
-/// Most characters of a name, a path or a parser's words in a message.
-const SHOWN: usize = 240;
+/// Maximum number of characters of a name, a path or a parser's message in a message.
+const MAX_TEXT_CHARACTERS: usize = 240;
 
 /// Stands for the uid of an object that never was in an API server.
 pub(super) const NO_UID: &str = "unknown";
@@ -64,7 +64,7 @@ pub(super) fn name<T>(
         location: document.location.clone(),
         kind,
         source: Box::new(NameError {
-            value: one_line(&source.value, SHOWN),
+            value: one_line(&source.value, MAX_TEXT_CHARACTERS),
             ..source
         }),
     })
@@ -73,7 +73,10 @@ pub(super) fn name<T>(
 /// Reads fields, or says path and rule of the first that is wrong.
 pub(super) fn fields<T: DeserializeOwned>(value: Value) -> Result<T, (String, String)> {
     serde_path_to_error::deserialize(value).map_err(|error| {
-        let path = one_line(&error.path().to_string(), SHOWN);
-        (path, one_line(&error.into_inner().to_string(), SHOWN))
+        let path = one_line(&error.path().to_string(), MAX_TEXT_CHARACTERS);
+        (
+            path,
+            one_line(&error.into_inner().to_string(), MAX_TEXT_CHARACTERS),
+        )
     })
 }

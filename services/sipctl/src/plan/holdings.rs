@@ -10,8 +10,8 @@ use placement::{
 
 use crate::input::{Claim, Declared, Input, Observed};
 
-/// Stands for the uid of a host that does not exist any more.
-const GONE: &str = "gone";
+/// In the place of the uid of a host that is deleted.
+const DELETED_UID: &str = "gone";
 
 /// The members of each cluster, and contradictions between labels and statuses.
 #[derive(Debug, Default)]
@@ -195,7 +195,7 @@ impl Holdings {
                 }
             }
         } else if *state != MemberState::Releasing {
-            let uid = uid.clone().or_else(|| Uid::new(GONE).ok());
+            let uid = uid.clone().or_else(|| Uid::new(DELETED_UID).ok());
             if let Some(uid) = uid {
                 let id = HostId {
                     name: host.clone(),
@@ -242,7 +242,7 @@ fn replaces(input: &Input, declared: &Declared, claim: &Claim) -> Option<Replace
     let shown = input.hosts.get(name).map(|observed| observed.host.id.uid.clone());
     let uid = shown
         .or_else(|| old?.uid.clone())
-        .or_else(|| Uid::new(GONE).ok())?;
+        .or_else(|| Uid::new(DELETED_UID).ok())?;
     let host = HostId {
         name: name.clone(),
         uid,

@@ -19,8 +19,8 @@ use crate::input::{Declared, Error, Input};
 use crate::line::one_line;
 use crate::report::{self, Report};
 
-/// Most characters of what is wrong with an invalid SIPCluster.
-const SHOWN: usize = 4096;
+/// Maximum number of characters of the faults of an invalid SIPCluster.
+const MAX_FAULT_CHARACTERS: usize = 4096;
 
 /// What would be decided for each cluster, sorted by name.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -89,7 +89,7 @@ pub fn plan(input: &Input) -> Plan {
                 let members = holdings.members(&declared.name);
                 report::released_whole(&declared.name, &declared.roles, members, remarks())
             }
-            Err(rule) => report::invalid(&declared.name, &one_line(rule, SHOWN), remarks()),
+            Err(rule) => report::invalid(&declared.name, &one_line(rule, MAX_FAULT_CHARACTERS), remarks()),
             Ok(_) => continue,
         };
         clusters.push(planned(input, declared, report));

@@ -7,8 +7,8 @@ use crate::input::{Declared, Input};
 use crate::line::one_line;
 use crate::report::{Remark, remark};
 
-/// Most characters of what is wrong with a host.
-const SHOWN: usize = 1024;
+/// Maximum number of characters of the faults of a host.
+const MAX_FAULT_CHARACTERS: usize = 1024;
 
 pub(super) fn collect(
     input: &Input,
@@ -96,6 +96,13 @@ fn problems(input: &Input, host: &HostName, role: &RoleName) -> Vec<Remark> {
         .get(host)
         .map(|observed| observed.faults.as_slice())
         .unwrap_or_default();
-    let said = |fault: &String| remark("problem", Some(host), Some(role), &one_line(fault, SHOWN));
+    let said = |fault: &String| {
+        remark(
+            "problem",
+            Some(host),
+            Some(role),
+            &one_line(fault, MAX_FAULT_CHARACTERS),
+        )
+    };
     faults.iter().map(said).collect()
 }

@@ -30,8 +30,8 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 use crate::ending::Ending;
 use crate::region::cli::{Certs, Deny, Init, Issue, Show, SiteAuthority};
 
-/// Clocks of several machines differ.
-const BACKDATED: Duration = Duration::from_mins(5);
+/// By how much certificates are valid before now: the clocks of several machines differ.
+const CLOCK_SKEW: Duration = Duration::from_mins(5);
 const DAY: Duration = Duration::from_hours(24);
 
 /// Runs a command; returns what it says, and how it ended.
@@ -122,7 +122,7 @@ fn authority_params(realm: &Realm, authority: Option<&Name>) -> CertificateParam
 
 fn validity<T: From<SystemTime>>(days: u32) -> (T, T) {
     let now = SystemTime::now();
-    ((now - BACKDATED).into(), (now + DAY * days).into())
+    ((now - CLOCK_SKEW).into(), (now + DAY * days).into())
 }
 
 fn init(command: &Init) -> anyhow::Result<(String, Ending)> {

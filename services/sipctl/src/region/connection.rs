@@ -11,8 +11,8 @@ use tonic::{Code, Request, Status};
 
 use crate::region::cli::Connection;
 
-/// How long one question may take.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// How long one call may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A channel to the scheduler, and its address for people.
 ///
@@ -34,7 +34,7 @@ pub(crate) fn open(connection: Connection) -> anyhow::Result<(Uri, Channel)> {
 /// A request with a deadline.
 pub(crate) fn timed<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.set_timeout(DEADLINE);
+    request.set_timeout(CALL_TIMEOUT);
     request
 }
 

@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 
 use crate::region::{executor::block_on, maintenance::Access, outcome::Outcome};
 
-/// What the names of the endpoints of a cluster's load balancers for API servers begin with.
-const API_SERVERS: &str = "loadbalancer-controlplane-";
+/// Prefix of the names of the endpoints of a cluster's load balancers for API servers.
+const API_SERVER_PREFIX: &str = "loadbalancer-controlplane-";
 
-/// What the names of the endpoints of a cluster's identity providers begin with.
-const PROVIDERS: &str = "auth-";
+/// Prefix of the names of the endpoints of a cluster's identity providers.
+const PROVIDER_PREFIX: &str = "auth-";
 
 /// The cluster of a kubeconfig, and values that its status does not have.
 #[derive(Clone, Debug, clap::Args)]
@@ -96,7 +96,7 @@ fn kubeconfig(
 ) -> Result<Value, String> {
     let mut providers = endpoints
         .iter()
-        .filter(|endpoint| endpoint.name.starts_with(PROVIDERS));
+        .filter(|endpoint| endpoint.name.starts_with(PROVIDER_PREFIX));
     let provider = providers.clone().find_map(|endpoint| {
         let (issuer, client) = (endpoint.issuer.as_ref()?, endpoint.client_id.as_ref()?);
         Some((issuer, client, endpoint.ca_bundle.as_ref()))
@@ -157,7 +157,7 @@ fn api_servers(endpoints: &[Endpoint]) -> Option<String> {
         };
         endpoint
             .name
-            .starts_with(API_SERVERS)
+            .starts_with(API_SERVER_PREFIX)
             .then(|| format!("https://{host}:{port}"))
     })
 }

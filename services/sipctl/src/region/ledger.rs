@@ -20,10 +20,10 @@ use crate::region::cli::{Check, Export, Import, Ledger};
 use crate::region::connection::{open, status_error};
 use verify::{table, verify};
 
-/// Largest message of an export: a record of very many hosts is one entry.
-const MESSAGE: usize = 512 << 20;
-/// How long an import waits for the right to write.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Maximum size of a message of an export, in bytes: a record of very many hosts is one entry.
+const MAX_MESSAGE_BYTES: usize = 512 << 20;
+/// How long an import waits to become the writer.
+const ELECTION_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Runs a command; returns what it says, and how it ended.
 ///
@@ -42,7 +42,7 @@ pub fn run(action: Ledger) -> anyhow::Result<(String, Ending)> {
 async fn export(export: Export) -> anyhow::Result<(String, Ending)> {
     let Export { connection, output } = export;
     let (scheduler, channel) = open(connection)?;
-    let mut client = LedgerServiceClient::new(channel).max_decoding_message_size(MESSAGE);
+    let mut client = LedgerServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let answer = client.export_ledger(ExportLedgerRequest {}).await;
     let mut messages = answer
         .map_err(|status| status_error(&scheduler, &status))?
@@ -122,7 +122,7 @@ fn import(import: Import, runtime: &tokio::runtime::Runtime) -> anyhow::Result<(
         tokio::select! {
             begun = backend.begin(&told) => begun.map_err(|refused| anyhow::Error::from(refused.error)),
             Ok(why) = seen.wait_for(Option::is_some) => Err(anyhow::anyhow!("{}", why.as_deref().unwrap_or_default())),
-            () = tokio::time::sleep(PATIENCE) => Err(anyhow::anyhow!("nobody answers")),
+            () = tokio::time::sleep(ELECTION_TIMEOUT) => Err(anyhow::anyhow!("nobody answers")),
         }
     });
     let imported = tenure

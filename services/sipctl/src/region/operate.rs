@@ -20,8 +20,8 @@ use crate::region::connection::{open, refused, status_error, timed};
 use crate::region::executor::block_on;
 use crate::region::outcome::{DRY_RUN, Outcome};
 
-/// Most characters of what a site or host says of itself.
-const SHOWN: usize = 300;
+/// Maximum number of characters of the texts of a site or host in a message.
+const MAX_TEXT_CHARACTERS: usize = 300;
 
 /// Runs `site reset-fence`.
 ///
@@ -58,7 +58,7 @@ pub fn reset_fence(command: ResetFence) -> anyhow::Result<Outcome> {
             Ok(answer) => answer.into_inner(),
             Err(status) => return Ok(Outcome::refused(text, refused(&scheduler, &status)?)),
         };
-        let lease = one_line(&lease_uid, SHOWN);
+        let lease = one_line(&lease_uid, MAX_TEXT_CHARACTERS);
         if lease_uid.is_empty() && lease_transitions == 0 {
             text.push_str(
                 "Done: the scheduler has forgotten the agent that reported without a Lease, or knew none.\n",
@@ -182,7 +182,7 @@ fn released(placement: Option<Placement>) -> String {
     let inventory::Revision { epoch, revision } = placement.revision.unwrap_or_default();
     format!(
         "Done: its release from {} has begun at {epoch}.{revision}.\n",
-        one_line(&format!("{namespace}/{name}"), SHOWN)
+        one_line(&format!("{namespace}/{name}"), MAX_TEXT_CHARACTERS)
     )
 }
 
@@ -213,15 +213,15 @@ fn orphan_statement(site: &str, found: &inventory::HostRecord) -> String {
         "{}\n\
          If there is no such SIPCluster, the host's release begins: the site's cluster agent takes the labels off and marks\n\
          the host, and then any cluster may claim it. A SIPCluster of that name that comes later does not get it back.\n{}",
-        one_line(&facts, 3 * SHOWN),
+        one_line(&facts, 3 * MAX_TEXT_CHARACTERS),
         if used.is_empty() {
             used
         } else {
-            one_line(used.trim_end(), SHOWN) + "\n"
+            one_line(used.trim_end(), MAX_TEXT_CHARACTERS) + "\n"
         }
     )
 }
 
 fn named(site: &str) -> String {
-    one_line(site, SHOWN)
+    one_line(site, MAX_TEXT_CHARACTERS)
 }

@@ -9,7 +9,7 @@ pub struct Outcome {
     pub refusal: Option<String>,
 }
 
-/// Ends the text of a command that changed nothing because it was asked not to.
+/// Ends the text of a command that changed nothing because of `--dry-run`.
 pub(crate) const DRY_RUN: &str = "Nothing was changed: --dry-run.\n";
 
 impl Outcome {

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::input::{self, Document};
 
-/// Objects in one answer.
-const PAGE: u32 = 500;
+/// Number of objects in one answer.
+const PAGE_SIZE: u32 = 500;
 
 /// Every `BareMetalHost` and `SIPCluster`, and the Secrets of the namespaces that hosts name for their networkData.
 ///
@@ -51,7 +51,7 @@ async fn all<K: Resource<DynamicType = ()>>(
         None => Api::all_with(client.clone(), &resource),
     };
     let mut found = Vec::new();
-    let mut page = ListParams::default().limit(PAGE);
+    let mut page = ListParams::default().limit(PAGE_SIZE);
     loop {
         let list = api
             .list(&page)

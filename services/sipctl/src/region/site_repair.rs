@@ -12,8 +12,8 @@ use crate::region::connection::{open, refused, timed};
 use crate::region::executor::block_on;
 use crate::region::outcome::{DRY_RUN, Outcome};
 
-/// Most characters of one fault.
-const SHOWN: usize = 600;
+/// Maximum number of characters of one fault.
+const MAX_FAULT_CHARACTERS: usize = 600;
 
 /// Runs `site repair`.
 ///
@@ -52,7 +52,7 @@ fn statement(site: &str, repaired: &inventory::RepairSiteResponse, dry_run: bool
         format!("{epoch}.{revision}")
     };
     let (before, after) = (position(before), position(after));
-    let site = one_line(site, SHOWN);
+    let site = one_line(site, MAX_FAULT_CHARACTERS);
     let mut text = if before == after {
         format!(
             "Nothing to repair: site {site} is at position {before}, and no host or status shows a higher position that the scheduler can have issued.\n"
@@ -66,7 +66,7 @@ fn statement(site: &str, repaired: &inventory::RepairSiteResponse, dry_run: bool
         let inventory::HostRef { namespace, name, .. } = fault.host.clone().unwrap_or_default();
         let line = format!("Host {namespace}/{name} cannot be claimed: {}", fault.message);
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{}", one_line(&line, SHOWN));
+        let _ = writeln!(text, "{}", one_line(&line, MAX_FAULT_CHARACTERS));
     }
     if dry_run {
         text.push_str(DRY_RUN);

@@ -1,6 +1,6 @@
 //! What an agent may do next, and what numbers a hostile one forges.
 
-use scheduler::ledger::position::LIMIT;
+use scheduler::ledger::position::MAX_REPORTED;
 
 use crate::{
     protocol::{Action, FORGED, MOST, State, UNDER_WAY},
@@ -66,7 +66,7 @@ impl State {
         let cluster = &mut self.world.now.clusters[usize::from(cluster)];
         if let Some(status) = cluster.as_mut().and_then(|cluster| cluster.status.as_mut()) {
             (status.epoch, status.revision) = (epoch, revision);
-            status.is_forged = epoch.max(revision) > LIMIT;
+            status.is_forged = epoch.max(revision) > MAX_REPORTED;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use scheduler::ledger::position::LIMIT;
+use scheduler::ledger::position::MAX_REPORTED;
 use stateright::{Model, Property};
 
 use crate::{
@@ -36,7 +36,7 @@ pub(crate) const SEEN: [&str; 10] = [
 ];
 
 /// Numbers that a hostile reporter shows, besides the one after the last that was issued.
-pub(crate) const FORGED: [u64; 3] = [LIMIT, LIMIT + 1, u64::MAX];
+pub(crate) const FORGED: [u64; 3] = [MAX_REPORTED, MAX_REPORTED + 1, u64::MAX];
 
 /// How often the bad things may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use std::collections::BinaryHeap;
 
-use super::{Cost, Edge, FAR, Network, number};
+use super::{Cost, Edge, Network, UNREACHED, number};
 use crate::site::at;
 
 /// Collects the nodes and edges of a [`Network`].
@@ -80,7 +80,7 @@ impl Builder {
             first,
             arcs,
             potential: vec![0; nodes],
-            distance: vec![FAR; nodes],
+            distance: vec![UNREACHED; nodes],
             came_by: vec![(0, true); nodes],
             heap: BinaryHeap::new(),
             level: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::{FAR, Network, Price};
+use super::{Network, Price, UNREACHED};
 use crate::site::at;
 
 impl Network {
@@ -21,7 +21,7 @@ impl Network {
         self.distance[at(source)] = 0;
         self.level.push(source);
         let mut distance = 0;
-        let mut bound = FAR;
+        let mut bound = UNREACHED;
         loop {
             // Nodes at the present distance first, without the heap: there are many, since paths leave arcs of no price.
             while let Some(node) = self.level.pop() {
@@ -42,9 +42,9 @@ impl Network {
             }
         }
         let end = self.distance[at(self.sink)];
-        let found = end != FAR;
+        let found = end != UNREACHED;
         for node in self.touched.drain(..) {
-            let distance = std::mem::replace(&mut self.distance[at(node)], FAR);
+            let distance = std::mem::replace(&mut self.distance[at(node)], UNREACHED);
             if found && distance < end {
                 self.potential[at(node)] += distance - end;
             }
@@ -69,7 +69,7 @@ impl Network {
             if through >= known || through > *bound {
                 continue;
             }
-            if known == FAR {
+            if known == UNREACHED {
                 self.touched.push(to);
             }
             self.distance[at(to)] = through;

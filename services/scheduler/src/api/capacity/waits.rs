@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a question waits for a site that is locked or rests after a copy, before it has tried all others.
-const BRIEF: Duration = Duration::from_millis(100);
-/// How long it waits for one site after that.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a read waits for a site that is locked or pauses after a copy, before it has tried all others.
+const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long a read waits for one site after that.
+const SECOND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a question about all sites waits for each, so that busy sites neither hide others nor use up the time until its deadline.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ impl Waits {
         let waits = time / 3 * 2;
         Self {
             // Half of the time is left for the sites that are busy.
-            brief: BRIEF.min(share(waits / 2, sites)),
+            brief: FIRST_TIMEOUT.min(share(waits / 2, sites)),
             until: now + waits,
             ends: now + time / 6 * 5,
         }
@@ -32,7 +32,7 @@ impl Waits {
 
     /// For one of so many busy sites that are left.
     pub(super) fn next(&self, now: Instant, sites: usize) -> Duration {
-        PATIENCE.min(share(self.until.saturating_duration_since(now), sites))
+        SECOND_TIMEOUT.min(share(self.until.saturating_duration_since(now), sites))
     }
 
     /// Until when copies are counted in one of so many sites that are left: each of the others keeps as much time.
@@ -64,14 +64,14 @@ mod tests {
     fn busy_sites_share_two_thirds_of_the_time() {
         let (now, time) = (Instant::now(), Duration::from_secs(30));
         let waits = Waits::new(now, time, 4);
-        assert_eq!(waits.brief, BRIEF);
+        assert_eq!(waits.brief, FIRST_TIMEOUT);
         let mut later = now + 4 * waits.brief;
         for left in (1..=4).rev() {
             later += waits.next(later, left);
         }
         assert!(later <= now + Duration::from_secs(20));
         assert!(later > now + Duration::from_secs(19));
-        assert_eq!(waits.next(now, 1), PATIENCE);
+        assert_eq!(waits.next(now, 1), SECOND_TIMEOUT);
         assert_eq!(waits.next(now + time, 1), Duration::ZERO);
         // However many sites there are, half of it is left after all are tried.
         let many = Waits::new(now, time, 10_000);

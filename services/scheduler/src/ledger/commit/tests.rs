@@ -42,7 +42,7 @@ async fn one_sites_flood_makes_another_wait_two_batches() {
     let mut batches = 0;
     while committer.last_durable() < small {
         let batch = writer.receive().await.unwrap();
-        assert!(batch.bytes < BATCH_BYTES + (3 << 20), "{}", batch.bytes);
+        assert!(batch.bytes < MAX_BATCH_BYTES + (3 << 20), "{}", batch.bytes);
         writer
             .store(&ledger, batch, &mut durable, &|_| Commit::MAX)
             .unwrap();

@@ -9,15 +9,15 @@ use super::{
 };
 use crate::ledger::Error;
 
-/// Most copies beside a ledger.
-const MOST: u32 = 9;
+/// Maximum number of copies beside a ledger.
+const MAX_COPIES: u32 = 9;
 
 impl Etcd {
     /// Copies all keys of that version, the schema's last: a copy without it is not whole. Returns the copy's prefix.
     pub(super) async fn back_up(&self, version: u64) -> Result<String, Error> {
         let keys = &self.location.keys;
         let now = self.value(keys.position()).await?;
-        for number in 1..=MOST {
+        for number in 1..=MAX_COPIES {
             let copy = keys.backup(version, number);
             if self.value(copy.schema()).await?.is_none() {
                 self.copy(&copy).await?;
@@ -30,8 +30,8 @@ impl Etcd {
         }
         Err(Error::storage("back the ledger up before it is migrated")(
             format!(
-                "there are {MOST} backups already, up to {}: remove those that are not needed",
-                keys.backup(version, MOST).root()
+                "there are {MAX_COPIES} backups already, up to {}: remove those that are not needed",
+                keys.backup(version, MAX_COPIES).root()
             ),
         ))
     }

@@ -17,7 +17,7 @@ const OWN_OPERATIONS: usize = 8;
 /// Bytes that are not from the batch: these operations, what the transaction compares, and the request around it.
 const OWN_BYTES: usize = 16 << 10;
 /// Bytes of one operation besides its key and value.
-const FRAME: usize = 32;
+const OPERATION_BYTES: usize = 32;
 
 /// What etcd takes at once.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ impl Limits {
 
 /// Bytes of one operation.
 pub(super) fn size(key: &str, value: Option<&[u8]>) -> usize {
-    FRAME + key.len() + value.map_or(0, <[u8]>::len)
+    OPERATION_BYTES + key.len() + value.map_or(0, <[u8]>::len)
 }
 
 /// What one transaction writes, besides the position.

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use super::{
     Location,
-    request::{REQUEST, send},
+    request::{REQUEST_TIMEOUT, send},
 };
 use crate::ledger::{Error, Storage};
 
@@ -88,9 +88,11 @@ impl Growth {
     }
 }
 
-/// How full etcd may be before all that it does not need is dropped, and before people are told; in hundredths of its quota.
-const MUCH: i64 = 50;
-const ALMOST_ALL: i64 = 70;
+/// Percentage of its quota that etcd uses before the scheduler drops all that etcd does not need.
+const COMPACTION_PERCENT: i64 = 50;
+/// Percentage of its quota that etcd uses before the scheduler warns in its log.
+const WARNING_PERCENT: i64 = 70;
+
 /// How full a member of etcd is, in hundredths of its quota.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fullness {
@@ -101,9 +103,9 @@ struct Fullness {
 }
 
 /// The quota, in bytes, that etcd has if none is set and it reports none.
-const USUAL_QUOTA: i64 = 2 << 30;
-/// Least time between two checks while etcd does not answer.
-const PAUSE: Duration = Duration::from_secs(1);
+const DEFAULT_QUOTA_BYTES: i64 = 2 << 30;
+/// Minimum time between two checks while etcd does not answer.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Default for Pace {
     fn default() -> Self {
@@ -191,7 +193,7 @@ impl Location {
                     error = error.chain(),
                     "the history of etcd was not compacted and is tried again"
                 );
-                tokio::time::sleep(PAUSE.min(pace.interval)).await;
+                tokio::time::sleep(CHECK_INTERVAL.min(pace.interval)).await;
             }
             let upto = history.as_ref().map_or(u64::MAX, History::next_mark);
             self.growth.wait(pace.interval, upto).await;
@@ -204,9 +206,9 @@ impl Location {
             let mut maintenance = self.client().maintenance_client();
             async move { maintenance.status().await }
         };
-        let status = send(REQUEST, "ask etcd how full it is", status).await?;
+        let status = send(REQUEST_TIMEOUT, "ask etcd how full it is", status).await?;
         let quota = Some(status.db_size_quota()).filter(|quota| *quota > 0);
-        let quota = quota.unwrap_or(USUAL_QUOTA);
+        let quota = quota.unwrap_or(DEFAULT_QUOTA_BYTES);
         let of_quota = |bytes: i64| bytes.saturating_mul(100) / quota;
         *self.storage.lock().unwrap_or_else(PoisonError::into_inner) = Some(Storage {
             bytes: u64::try_from(status.db_size()).unwrap_or(0),
@@ -231,7 +233,7 @@ impl Location {
             tracing::debug!(error = error.chain(), "etcd does not tell how full it is");
             Fullness::default()
         });
-        if fullness.file >= ALMOST_ALL
+        if fullness.file >= WARNING_PERCENT
             && let Some(withheld) = filling.line()
         {
             tracing::error!(
@@ -243,7 +245,7 @@ impl Location {
         let now = Instant::now();
         let history = history.get_or_insert_with(|| History::new(pace, now, revision, written));
         history.observe(now, revision);
-        let full = fullness.used >= MUCH;
+        let full = fullness.used >= COMPACTION_PERCENT;
         let grown = history.grown(written, revision, full);
         let due = history.due(now).max(grown);
         let left = due.map(|upto| self.holds.leave(upto, full, now));
@@ -276,7 +278,7 @@ impl Location {
                 }
             }
         };
-        send(REQUEST * 5, "compact the history of etcd", compact).await
+        send(REQUEST_TIMEOUT * 5, "compact the history of etcd", compact).await
     }
 }
 

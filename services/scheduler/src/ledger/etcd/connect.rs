@@ -10,7 +10,7 @@ use runtime::error_chain::chain;
 
 use crate::ledger::Error;
 
-/// Silence after which etcd is asked for a sign of life, and how long it may take to give one.
+/// Silence after which the client pings etcd, and how long the answer to the ping may take.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 
 /// Options of an etcd cluster.

@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use crate::ledger::LONGEST_EXPORT as LONGEST;
+use crate::ledger::EXPORT_TIMEOUT;
 
 /// Which revisions are read.
 #[derive(Debug, Default)]
@@ -34,12 +34,12 @@ impl Holds {
     }
 
     /// Up to where may be compacted, when all up to `upto` is due: no further than the earliest revision that is read. Nobody keeps it back
-    /// for longer than [`LONGEST_EXPORT`](LONGEST), nor where etcd is `full`.
+    /// for longer than [`EXPORT_TIMEOUT`], nor where etcd is `full`.
     pub(super) fn leave(&self, upto: i64, full: bool, now: Instant) -> i64 {
         let held = self.lock();
         let kept = held
             .iter()
-            .filter(|(_, since)| !full && now.saturating_duration_since(*since) < LONGEST);
+            .filter(|(_, since)| !full && now.saturating_duration_since(*since) < EXPORT_TIMEOUT);
         kept.map(|(revision, _)| *revision).fold(upto, i64::min)
     }
 }
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(holds.leave(9, true, now), 9, "etcd is full");
         drop(first);
         assert_eq!(holds.leave(9, false, now), 6);
-        assert_eq!(holds.leave(9, false, now + 2 * LONGEST), 9);
+        assert_eq!(holds.leave(9, false, now + 2 * EXPORT_TIMEOUT), 9);
         drop(second);
         assert_eq!(holds.leave(9, false, now), 9);
     }

@@ -14,14 +14,14 @@ use super::{
     connect::{self, Certificates, EtcdArgs},
     holds::Holds,
     keys::Keys,
-    request::{REQUEST, send},
+    request::{REQUEST_TIMEOUT, send},
 };
 use crate::ledger::{Error, Storage};
 
-/// How often the files of certificates are read.
-const RELOAD: Duration = Duration::from_secs(5);
-/// Largest answer that is taken, unless a single value may be larger. One with more keys is asked for in smaller pages.
-const ANSWER: usize = 8 << 20;
+/// Time between two reads of the certificates' files.
+const RELOAD_PERIOD: Duration = Duration::from_secs(5);
+/// Maximum size of an answer, in bytes, unless a single value may be larger. An answer with more keys is read in smaller pages.
+const MAX_ANSWER_BYTES: usize = 8 << 20;
 
 /// An etcd cluster, and where in it a region's ledger is. Cheap to clone.
 #[derive(Clone)]
@@ -94,14 +94,14 @@ impl Location {
     }
 
     pub(super) fn kv(&self) -> KvClient {
-        let answer = ANSWER.max(2 * self.limits.bytes);
+        let answer = MAX_ANSWER_BYTES.max(2 * self.limits.bytes);
         self.client().kv_client().max_decoding_message_size(answer)
     }
 
     /// Connects anew whenever the files of certificates have changed. What cannot be used is reported, and changes nothing.
     pub async fn follow_certificates(&self) -> Infallible {
         loop {
-            tokio::time::sleep(RELOAD).await;
+            tokio::time::sleep(RELOAD_PERIOD).await;
             if let Err(error) = self.reload().await {
                 tracing::error!(
                     error = error.chain(),
@@ -149,6 +149,6 @@ impl Location {
             let (mut kv, key, options) = (self.kv(), key.clone(), options.clone());
             async move { kv.get(key, Some(options)).await }
         };
-        send(REQUEST * 5, "read from etcd", get).await
+        send(REQUEST_TIMEOUT * 5, "read from etcd", get).await
     }
 }

@@ -17,8 +17,8 @@ use crate::ledger::{
     retention::{Shares, Trim, site, size},
 };
 
-/// Entries added to the log after which it is trimmed.
-pub(super) const STEP: usize = 64;
+/// Number of entries added to the log after which it is trimmed.
+pub(super) const ENTRIES_PER_TRIM: usize = 64;
 
 /// Sizes of the next pages when the log is trimmed, adapted to the sizes of the entries in the pages before.
 #[derive(Debug)]
@@ -32,14 +32,14 @@ pub(super) struct Sizes {
 impl Default for Sizes {
     fn default() -> Self {
         Self {
-            old: PageSize::of_at_most(2 * STEP),
+            old: PageSize::of_at_most(2 * ENTRIES_PER_TRIM),
             scanned: PageSize::default(),
         }
     }
 }
 
-/// Entries that one transaction removes at most.
-const REMOVED: usize = 4096;
+/// Maximum number of entries that one transaction removes.
+const MAX_REMOVED_ENTRIES: usize = 4096;
 
 impl Etcd {
     /// Reads entries in spans of commits, from the newest: each commit has at most one entry, and keys sort by commit. Between two requests it
@@ -143,7 +143,7 @@ impl Etcd {
             }
         }
         while part.operations() < most
-            && part.removed.len() < REMOVED
+            && part.removed.len() < MAX_REMOVED_ENTRIES
             && left.full.entries() > 0
             && let Some(full) = shares.full().map(str::to_owned)
         {

@@ -38,8 +38,8 @@ pub use right::Right;
 
 use self::{
     batch::Part,
-    log::{STEP, Sizes},
-    request::{REQUEST, passes, refusal},
+    log::{ENTRIES_PER_TRIM, Sizes},
+    request::{REQUEST_TIMEOUT, passes, refusal},
     schema::SCHEMA,
 };
 use super::{
@@ -47,9 +47,9 @@ use super::{
     retention::{Shares, Trim, Uptime},
 };
 
-/// Transactions that one batch removes entries of the log with at most. One is enough unless a site's log has small entries of one
-/// time between those of others, and large ones come.
-const TRIMMINGS: usize = 64;
+/// Maximum number of transactions with which one batch removes entries of the log. One is enough unless a site's log has small entries of
+/// one time between those of others, and large ones come.
+const MAX_TRIM_TRANSACTIONS: usize = 64;
 
 /// The ledger of an elected process.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl Etcd {
             last: Commit::parse(position.commit).map_err(&corrupt)?,
             epoch: position.epoch,
             at: value.mod_revision(),
-            added: STEP,
+            added: ENTRIES_PER_TRIM,
             added_bytes: 0,
         };
         Ok((written, position))
@@ -259,7 +259,8 @@ impl Etcd {
             .without_max_times()
             .build();
         loop {
-            let answer = tokio::time::timeout(REQUEST, self.location.kv().txn(transaction.clone())).await;
+            let answer =
+                tokio::time::timeout(REQUEST_TIMEOUT, self.location.kv().txn(transaction.clone())).await;
             let error = match answer {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) => match refusal(&error) {
@@ -269,7 +270,7 @@ impl Etcd {
                 },
                 Err(elapsed) => Error::storage("write to etcd in time")(elapsed),
             };
-            let pause = pauses.next().unwrap_or(REQUEST);
+            let pause = pauses.next().unwrap_or(REQUEST_TIMEOUT);
             if Instant::now() + pause >= self.right.lapses() {
                 return Err(error);
             }
@@ -319,11 +320,11 @@ impl Etcd {
     async fn trim(&self) -> Result<(), Error> {
         let written = self.written();
         let full = self.log().full().is_some();
-        if written.added < STEP && !full {
+        if written.added < ENTRIES_PER_TRIM && !full {
             return Ok(());
         }
         let mut left = Trim::beside(written.added, written.added_bytes, &self.log());
-        for _ in 0..TRIMMINGS {
+        for _ in 0..MAX_TRIM_TRANSACTIONS {
             // Nobody else uses it meanwhile: there is one writer.
             let unused = Shares::new(Duration::ZERO, BTreeMap::new(), BTreeMap::new());
             let mut shares = std::mem::replace(&mut *self.log(), unused);

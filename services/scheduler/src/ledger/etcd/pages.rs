@@ -11,16 +11,16 @@ use etcd_client::{GetOptions, GetResponse, KeyValue};
 use super::{
     keys::{self, Keys},
     location::Location,
-    request::{REQUEST, is_too_large, send},
+    request::{REQUEST_TIMEOUT, is_too_large, send},
 };
 use crate::ledger::Error;
 
-/// Keys of the first page.
-const FIRST: usize = 16;
-/// Keys of a page at most: etcd puts all of an answer together, also one that is not taken.
-const MOST: usize = 64;
+/// Number of keys of the first page.
+const FIRST_PAGE_KEYS: usize = 16;
+/// Maximum number of keys of a page: etcd puts all of an answer together, also one that the client refuses.
+const MAX_PAGE_KEYS: usize = 64;
 /// Bytes that a page should have: they arrive in time on slow networks, too.
-const WANTED: usize = 4 << 20;
+const TARGET_PAGE_BYTES: usize = 4 << 20;
 
 /// How many keys the next page has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) struct PageSize {
 
 impl Default for PageSize {
     fn default() -> Self {
-        Self::of_at_most(MOST)
+        Self::of_at_most(MAX_PAGE_KEYS)
     }
 }
 
@@ -39,7 +39,7 @@ impl PageSize {
     /// Never more keys than these.
     pub(super) fn of_at_most(most: usize) -> Self {
         let most = most.max(1);
-        let keys = FIRST.min(most);
+        let keys = FIRST_PAGE_KEYS.min(most);
         Self { keys, most }
     }
 
@@ -66,7 +66,7 @@ impl PageSize {
 
     fn adapt_to(&mut self, keys: usize, bytes: usize) {
         if keys > 0 {
-            let fitting = WANTED * keys / bytes.max(1);
+            let fitting = TARGET_PAGE_BYTES * keys / bytes.max(1);
             self.keys = fitting.clamp(1, self.most).min(self.keys * 2);
         }
     }
@@ -146,7 +146,7 @@ pub(super) async fn first(
     revision: i64,
     size: &mut PageSize,
 ) -> Result<GetResponse, Error> {
-    let until = Instant::now() + REQUEST * 5;
+    let until = Instant::now() + REQUEST_TIMEOUT * 5;
     loop {
         let options = GetOptions::new()
             .with_range(end)
@@ -164,11 +164,11 @@ pub(super) async fn first(
             }
         };
         let begun = Instant::now();
-        let error = match send(REQUEST, "read from etcd", get).await {
+        let error = match send(REQUEST_TIMEOUT, "read from etcd", get).await {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        let is_late = begun.elapsed() >= REQUEST;
+        let is_late = begun.elapsed() >= REQUEST_TIMEOUT;
         let may_be_smaller = (is_late || too_large.into_inner()) && size.shrink();
         if Instant::now() >= until || !(may_be_smaller || is_late) {
             return Err(error);

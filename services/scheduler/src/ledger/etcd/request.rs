@@ -9,8 +9,8 @@ use backon::{ExponentialBuilder, Retryable as _};
 
 use crate::ledger::Error;
 
-/// How long one request may take before it is sent again.
-pub(super) const REQUEST: Duration = Duration::from_secs(2);
+/// How long one request may take before the client sends it again.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Sends a request, which must be one that may be sent twice, until etcd answers; for so long at most.
 ///
@@ -30,7 +30,7 @@ where
         .with_jitter()
         .without_max_times();
     let once = || {
-        let answer = tokio::time::timeout(REQUEST, request());
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, request());
         async move {
             let late = |_| tonic::Status::deadline_exceeded("no member of etcd has answered in time");
             answer.await.map_err(late).map_err(etcd_client::Error::from)?

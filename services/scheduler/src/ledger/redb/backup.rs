@@ -7,8 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Most copies beside a ledger.
-const MOST: u32 = 9;
+/// Maximum number of copies beside a ledger.
+const MAX_COPIES: u32 = 9;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -23,7 +23,7 @@ pub(super) fn copy(path: &Path, version: u64) -> Result<PathBuf, Error> {
         .tempfile_in(folder)?;
     io::copy(&mut File::open(path)?, copy.as_file_mut())?;
     copy.as_file().sync_all()?;
-    for number in 1..=MOST {
+    for number in 1..=MAX_COPIES {
         let place = place(path, version, number);
         match copy.persist_noclobber(&place) {
             Ok(_) => {
@@ -35,8 +35,8 @@ pub(super) fn copy(path: &Path, version: u64) -> Result<PathBuf, Error> {
         }
     }
     Err(format!(
-        "there are {MOST} backups already, up to {}: remove those that are not needed",
-        place(path, version, MOST).display()
+        "there are {MAX_COPIES} backups already, up to {}: remove those that are not needed",
+        place(path, version, MAX_COPIES).display()
     )
     .into())
 }

@@ -10,17 +10,17 @@ use crate::ledger::{
     retention::{Shares, Trim, site, size},
 };
 
-/// Entries that are read at once, before it is checked whether they are enough.
-const STRETCH: usize = 512;
+/// Number of entries that are read at once, before a check whether they are enough.
+const ENTRIES_PER_READ: usize = 512;
 
 /// Site → bytes of its entries in the log.
 const LOG_BYTES: TableDefinition<'static, &str, u64> = TableDefinition::new("log bytes by site");
 /// When a slot of time began, in seconds of the ledger's clock → number of the first commit in it.
 const LOG_SLOTS: TableDefinition<'static, u64, u64> = TableDefinition::new("log slots");
-/// In [`META`]: that the bytes by site are counted.
-const COUNTED: &str = "log is counted";
-/// In [`META`]: the ledger's clock, in seconds.
-const CLOCK: &str = "log clock";
+/// Key in [`META`] which says that the bytes by site are counted.
+const COUNTED_KEY: &str = "log is counted";
+/// Key in [`META`] of the ledger's clock, in seconds.
+const CLOCK_KEY: &str = "log clock";
 
 fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::storage("count the log")(error)
@@ -43,7 +43,7 @@ pub(super) fn shares(transaction: &WriteTransaction, decisions: &Decisions<'_>) 
     let mut meta = transaction.open_table(META).map_err(failed)?;
     let mut by_site = transaction.open_table(LOG_BYTES).map_err(failed)?;
     let slots = transaction.open_table(LOG_SLOTS).map_err(failed)?;
-    if meta.get(COUNTED).map_err(failed)?.is_none() {
+    if meta.get(COUNTED_KEY).map_err(failed)?.is_none() {
         let mut counted: BTreeMap<String, u64> = BTreeMap::new();
         for entry in decisions.iter().map_err(failed)? {
             let (_, value) = entry.map_err(failed)?;
@@ -52,9 +52,12 @@ pub(super) fn shares(transaction: &WriteTransaction, decisions: &Decisions<'_>) 
         for (site, bytes) in counted {
             by_site.insert(&*site, bytes).map_err(failed)?;
         }
-        meta.insert(COUNTED, 1).map_err(failed)?;
+        meta.insert(COUNTED_KEY, 1).map_err(failed)?;
     }
-    let clock = meta.get(CLOCK).map_err(failed)?.map_or(0, |clock| clock.value());
+    let clock = meta
+        .get(CLOCK_KEY)
+        .map_err(failed)?
+        .map_or(0, |clock| clock.value());
     let mut bytes = BTreeMap::new();
     for entry in by_site.iter().map_err(failed)? {
         let (site, size) = entry.map_err(failed)?;
@@ -73,7 +76,7 @@ pub(super) fn recount(transaction: &WriteTransaction, decisions: &Decisions<'_>)
     transaction
         .open_table(META)
         .map_err(failed)?
-        .remove(COUNTED)
+        .remove(COUNTED_KEY)
         .map_err(failed)?;
     shares(transaction, decisions)
 }
@@ -118,7 +121,7 @@ pub(super) fn append(
         }
     }
     let mut meta = transaction.open_table(META).map_err(failed)?;
-    meta.insert(CLOCK, shares.now().as_secs()).map_err(failed)?;
+    meta.insert(CLOCK_KEY, shares.now().as_secs()).map_err(failed)?;
     Ok(())
 }
 
@@ -165,7 +168,7 @@ fn scan(decisions: &Decisions<'_>, left: &mut Trim, shares: &mut Shares) -> Resu
     let mut entries = decisions
         .range(from..)
         .map_err(Error::storage("read decisions"))?;
-    for _ in 0..STRETCH {
+    for _ in 0..ENTRIES_PER_READ {
         if left.readable() == 0 {
             break;
         }

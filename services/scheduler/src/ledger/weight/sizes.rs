@@ -8,24 +8,28 @@ use crate::{
     spec::Spec,
 };
 
-/// A field's tag, and its length if that is below 2 MiB.
-pub(super) const FIELD: usize = 4;
-/// State, revision and ordinal of a member.
-const STATE: usize = 24;
-/// A time.
-const TIME: usize = 24;
-/// The counts of a role in a refusal.
-const COUNTS: usize = 48;
-/// The longest reason for a release, and whether a member is only to be moved.
-const REASON: usize = 16;
+/// Bytes of a field's tag, and of its length if that is below 2 MiB.
+pub(super) const FIELD_BYTES: usize = 4;
+/// Bytes of the state, revision and ordinal of a member.
+const STATE_BYTES: usize = 24;
+/// Bytes of a time.
+const TIME_BYTES: usize = 24;
+/// Bytes of the counts of a role in a refusal.
+const COUNTS_BYTES: usize = 48;
+/// Bytes of the longest reason for a release, and of whether a member is only to be moved.
+const REASON_BYTES: usize = 16;
 
 /// A text; one that is empty is not stored.
 fn text(text: &str) -> usize {
-    if text.is_empty() { 0 } else { FIELD + text.len() }
+    if text.is_empty() {
+        0
+    } else {
+        FIELD_BYTES + text.len()
+    }
 }
 
 fn texts<'a>(texts: impl IntoIterator<Item = &'a String>) -> usize {
-    texts.into_iter().map(|text| FIELD + text.len()).sum()
+    texts.into_iter().map(|text| FIELD_BYTES + text.len()).sum()
 }
 
 pub(super) fn reports(reports: &[Report]) -> usize {
@@ -37,11 +41,11 @@ pub(super) fn reports(reports: &[Report]) -> usize {
             message,
         } = report;
         let host = host.as_ref().map_or(0, |Subject { name, uid }| {
-            let uid = uid.as_ref().map_or(0, |uid| FIELD + uid.as_str().len());
-            3 * FIELD + name.namespace().as_str().len() + name.name().len() + uid
+            let uid = uid.as_ref().map_or(0, |uid| FIELD_BYTES + uid.as_str().len());
+            3 * FIELD_BYTES + name.namespace().as_str().len() + name.name().len() + uid
         });
         let role = role.as_ref().map_or(0, |role| text(role.as_str()));
-        FIELD + text(kind) + host + role + text(message)
+        FIELD_BYTES + text(kind) + host + role + text(message)
     };
     reports.iter().map(report).sum()
 }
@@ -55,7 +59,7 @@ pub(super) fn refusal(refusal: &Refusal) -> usize {
         helps,
         message,
     } = refusal;
-    let funnel = |funnel: &Funnel| FIELD + text(&funnel.role) + COUNTS;
+    let funnel = |funnel: &Funnel| FIELD_BYTES + text(&funnel.role) + COUNTS_BYTES;
     text(kind)
         + roles.iter().map(funnel).sum::<usize>()
         + texts(tight_roles)
@@ -67,20 +71,23 @@ pub(super) fn refusal(refusal: &Refusal) -> usize {
 pub(super) fn spec(spec: &Spec) -> usize {
     let roles = spec.declared().map(|(role, declared)| {
         let labels = declared.labels.iter();
-        let labels = labels.map(|(key, value)| FIELD + text(key) + text(value));
+        let labels = labels.map(|(key, value)| FIELD_BYTES + text(key) + text(value));
         let expressions = declared.expressions.iter().map(|expression| {
-            FIELD + text(&expression.key) + text(&expression.operator) + texts(&expression.values)
+            FIELD_BYTES + text(&expression.key) + text(&expression.operator) + texts(&expression.values)
         });
         let key = role.topology_key.as_ref();
-        2 * FIELD
+        2 * FIELD_BYTES
             + text(role.name.as_str())
             + labels.sum::<usize>()
             + expressions.sum::<usize>()
             + key.map_or(0, |key| text(key.as_str()))
-            + 2 * FIELD
-            + TIME
+            + 2 * FIELD_BYTES
+            + TIME_BYTES
     });
-    let networks = spec.network_ids().iter().map(|id| FIELD + id.as_str().len());
+    let networks = spec
+        .network_ids()
+        .iter()
+        .map(|id| FIELD_BYTES + id.as_str().len());
     roles.sum::<usize>() + networks.sum::<usize>()
 }
 
@@ -124,13 +131,20 @@ pub(super) fn decision(entry: &Decision) -> usize {
         resolved: _,
     } = entry;
     let cluster = cluster.as_ref().map_or(0, |ClusterId { name, uid }| {
-        3 * FIELD + name.namespace().as_str().len() + name.name().len() + text(uid)
+        3 * FIELD_BYTES + name.namespace().as_str().len() + name.name().len() + text(uid)
     });
-    2 * TIME + STATE + text(caller) + text(site) + cluster + text(action) + text(reason) + named(entry)
+    2 * TIME_BYTES
+        + STATE_BYTES
+        + text(caller)
+        + text(site)
+        + cluster
+        + text(action)
+        + text(reason)
+        + named(entry)
 }
 
 pub(super) fn host(HostId { name, uid }: &HostId) -> usize {
-    4 * FIELD + name.namespace().as_str().len() + name.name().len() + uid.as_str().len()
+    4 * FIELD_BYTES + name.namespace().as_str().len() + name.name().len() + uid.as_str().len()
 }
 
 pub(super) fn member(member: &Member) -> usize {
@@ -152,17 +166,17 @@ pub(super) fn member(member: &Member) -> usize {
     } = member;
     let networks = addresses.iter().map(|(id, address)| {
         let text = if address.is_ipv4() { 15 } else { 45 };
-        3 * FIELD + id.as_str().len() + text
+        3 * FIELD_BYTES + id.as_str().len() + text
     });
-    FIELD
-        + (FIELD + role.as_str().len())
+    FIELD_BYTES
+        + (FIELD_BYTES + role.as_str().len())
         + domain.as_ref().map_or(0, |Domain { key, value }| {
-            2 * FIELD + key.as_str().len() + value.as_str().len()
+            2 * FIELD_BYTES + key.as_str().len() + value.as_str().len()
         })
-        + STATE
+        + STATE_BYTES
         + networks.sum::<usize>()
-        + (FIELD + bmc_address.len())
-        + 2 * TIME
-        + REASON
-        + replaces.as_ref().map_or(0, |old| FIELD + host(old.host()))
+        + (FIELD_BYTES + bmc_address.len())
+        + 2 * TIME_BYTES
+        + REASON_BYTES
+        + replaces.as_ref().map_or(0, |old| FIELD_BYTES + host(old.host()))
 }

@@ -9,7 +9,7 @@ use placement::{HostId, MemberState};
 use proto::inventory::v1 as wire;
 use scheduler::{
     convert,
-    ledger::{Commit, Fence, SitePosition, position::LIMIT},
+    ledger::{Commit, Fence, SitePosition, position::MAX_REPORTED},
     record::Record,
     region::Reporter,
     site::Apply,
@@ -131,7 +131,7 @@ async fn forged_mark_does_not_stop_releases() {
     let a = Site::sync(&stage, "a", &[host("h1"), host("h9")], None).await;
     let b = Site::sync(&stage, "b", &[host("h1")], None).await;
 
-    a.report(&[released("h9", LIMIT)]).await;
+    a.report(&[released("h9", MAX_REPORTED)]).await;
 
     live(&b, "one", "h1").await;
     live(&a, "one", "h1").await;
@@ -141,7 +141,7 @@ async fn forged_mark_does_not_stop_releases() {
 async fn hello_moves_no_other_site() {
     let stage = Stage::empty();
     let b = Site::sync(&stage, "b", &[host("h1")], None).await;
-    let seen = SitePosition::new(LIMIT, LIMIT);
+    let seen = SitePosition::new(MAX_REPORTED, MAX_REPORTED);
     let a = Site::sync(&stage, "a", &[host("h1")], Some(seen)).await;
 
     let claimed = b.apply("one", 1, 1).await;
@@ -152,7 +152,7 @@ async fn hello_moves_no_other_site() {
 }
 
 /// Every border of the numbers on the wire.
-const BORDERS: [u64; 6] = [0, 1, LIMIT - 1, LIMIT, LIMIT + 1, u64::MAX];
+const BORDERS: [u64; 6] = [0, 1, MAX_REPORTED - 1, MAX_REPORTED, MAX_REPORTED + 1, u64::MAX];
 
 /// Where a site's report carries a position.
 #[derive(Clone, Copy, Debug)]
@@ -278,7 +278,7 @@ async fn forged_mark_is_reported_and_only_its_host_waits() {
     let stage = Stage::empty();
     let a = Site::sync(&stage, "a", &[host("h1"), host("h9")], None).await;
     let changes = wire::HostChanges {
-        hosts: vec![released("h9", LIMIT)],
+        hosts: vec![released("h9", MAX_REPORTED)],
         ..wire::HostChanges::default()
     };
     let session = &a.reporter.session().id;
@@ -319,7 +319,7 @@ async fn forged_mark_takes_no_claim() {
         let stage = Stage::empty();
         let a = Site::sync(&stage, "a", &[host("h1")], None).await;
         let held = a.apply("one", 1, 1).await;
-        for mark in [held.revision + 1, LIMIT, u64::MAX] {
+        for mark in [held.revision + 1, MAX_REPORTED, u64::MAX] {
             a.report(&[released("h1", mark)]).await;
             assert_eq!(a.record("one").await.unwrap().members, held.members, "{mark}");
         }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use placement::MemberState;
 use proto::inventory::v1 as wire;
-use scheduler::ledger::{SitePosition, position::LIMIT, redb::Redb};
+use scheduler::ledger::{SitePosition, position::MAX_REPORTED, redb::Redb};
 
 use super::{Site, live};
 use crate::fixtures::{Stage, host, members, observed, released, spec};
 
-/// A file as the version before wrote it, after a mark of [`LIMIT`] had poisoned it: one host releasing, one that stays.
+/// A file as the version before wrote it, after a mark of [`MAX_REPORTED`] had poisoned it: one host releasing, one that stays.
 fn poisoned(path: &std::path::Path) {
     use proto::{ledger::v1 as disk, placement::v1 as api};
     use redb::{Database, TableDefinition};
@@ -33,7 +33,7 @@ fn poisoned(path: &std::path::Path) {
         spec: Some(spec(1)),
         ..disk::Record::default()
     };
-    let going = record("one", "h1", wire::MemberState::Releasing, LIMIT + 4);
+    let going = record("one", "h1", wire::MemberState::Releasing, MAX_REPORTED + 4);
     let held = record("two", "h2", wire::MemberState::Claimed, 7);
     let database = Database::create(path).unwrap();
     let transaction = database.begin_write().unwrap();
@@ -44,7 +44,7 @@ fn poisoned(path: &std::path::Path) {
         for (key, value) in [
             ("schema", 3),
             ("epoch", 2),
-            ("revision", LIMIT + 5),
+            ("revision", MAX_REPORTED + 5),
             ("log bytes", 0),
         ] {
             meta.insert(key, value).unwrap();
@@ -66,9 +66,9 @@ async fn poisoned_ledger_works_once_migrated() {
     let path = folder.path().join("ledger.redb");
     poisoned(&path);
     let stage = Stage::on(Arc::new(Redb::open(&path).unwrap()));
-    let going = released("h1", LIMIT + 4);
-    let seen = Some(SitePosition::new(2, LIMIT + 5));
-    let hosts = [going, host("h2"), released("h9", LIMIT)];
+    let going = released("h1", MAX_REPORTED + 4);
+    let seen = Some(SitePosition::new(2, MAX_REPORTED + 5));
+    let hosts = [going, host("h2"), released("h9", MAX_REPORTED)];
     let a = Site::sync(&stage, "a", &hosts, seen).await;
     let b = Site::sync(&stage, "b", &[host("h2"), host("h1")], None).await;
 

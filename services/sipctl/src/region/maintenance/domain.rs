@@ -141,7 +141,7 @@ impl Edit {
     }
 }
 
-const AGAIN: &str = "a running scheduler reads it again by itself";
+const RELOAD_HINT: &str = "a running scheduler reads it again by itself";
 
 fn in_file(path: &Path, edit: &Edit, dry_run: bool, text: &mut String) -> anyhow::Result<Option<String>> {
     let shown = path.display();
@@ -168,7 +168,7 @@ fn in_file(path: &Path, edit: &Edit, dry_run: bool, text: &mut String) -> anyhow
         whole.persist(&file).map(drop).map_err(|error| error.error)
     };
     written().with_context(|| format!("{shown} cannot be written"))?;
-    writeln!(text, "Done: {}, in {shown}; {AGAIN}.", edit.state())?;
+    writeln!(text, "Done: {}, in {shown}; {RELOAD_HINT}.", edit.state())?;
     Ok(None)
 }
 
@@ -210,7 +210,7 @@ async fn in_config_map(
         Ok(Some(next)) if dry_run => write!(text, "{key} of ConfigMap {name} would be:\n{next}{DRY_RUN}")?,
         Ok(Some(_)) => writeln!(
             text,
-            "Done: {}, in ConfigMap {name}; {AGAIN} when its file has changed, within two minutes.",
+            "Done: {}, in ConfigMap {name}; {RELOAD_HINT} when its file has changed, within two minutes.",
             edit.state()
         )?,
         Err(Fault::Refused(why)) => return Ok(Some(why)),

@@ -16,9 +16,9 @@ use crate::one_line;
 use crate::region::outcome::{DRY_RUN, Outcome};
 
 /// Field manager of what sipctl writes.
-pub(super) const MANAGER: &str = "sipctl";
-/// Most characters of a host's own texts in a message.
-const SHOWN: usize = 300;
+pub(super) const FIELD_MANAGER: &str = "sipctl";
+/// Maximum number of characters of a host's own texts in a message.
+const MAX_TEXT_CHARACTERS: usize = 300;
 
 /// Annotations to add and to remove, and what that means.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ pub(super) async fn mark(
             return Ok(Tried::Already);
         }
         let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
+            field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let patch = Patch::Merge(change.patch(&now));
@@ -156,5 +156,9 @@ fn statement(name: &HostName, host: &BareMetalHost, change: Change) -> String {
         host.uid().unwrap_or_default(),
         facts.join(", ")
     );
-    format!("{}\n{}\n", one_line(&facts, 3 * SHOWN), change.effect)
+    format!(
+        "{}\n{}\n",
+        one_line(&facts, 3 * MAX_TEXT_CHARACTERS),
+        change.effect
+    )
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     access::{self, Access},
-    host::MANAGER,
+    host::FIELD_MANAGER,
 };
 use crate::region::outcome::{DRY_RUN, Outcome};
 
@@ -64,7 +64,7 @@ async fn attempt(client: &Client, name: &HostName, dry_run: bool) -> kube::Resul
         return Ok(Outcome::done(text));
     }
     let params = PatchParams {
-        field_manager: Some(MANAGER.to_owned()),
+        field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
     let patch = Patch::Merge(patch(&host, revision));

@@ -22,8 +22,8 @@ pub(super) fn suffix(cluster: &ClusterName) -> String {
     format!("{}.{}", cluster.name(), cluster.namespace())
 }
 
-/// What the jump host that leads to the nodes is called, before the suffix.
-pub(super) const JUMP: &str = "jump";
+/// SSH alias of the jump host that leads to the nodes, before the suffix.
+pub(super) const JUMP_ALIAS: &str = "jump";
 
 /// The names that a configuration has.
 pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
@@ -38,7 +38,7 @@ pub(super) fn text(cluster: &ClusterName, jump_hosts: &[JumpHost], nodes: &[Node
     let suffix = suffix(cluster);
     let names = jump_hosts.iter().enumerate();
     let names: Vec<&str> = names
-        .map(|(index, jump_host)| if index == 0 { JUMP } else { &*jump_host.name })
+        .map(|(index, jump_host)| if index == 0 { JUMP_ALIAS } else { &*jump_host.name })
         .collect();
     let blocks = names.iter().zip(jump_hosts);
     let blocks: Vec<String> = blocks
@@ -63,7 +63,7 @@ pub(super) fn text(cluster: &ClusterName, jump_hosts: &[JumpHost], nodes: &[Node
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "\nHost {}\n  HostName {address}\n  User ubuntu\n  HostKeyAlias {alias}.{suffix}\n  ProxyJump {JUMP}.{suffix}\n",
+            "\nHost {}\n  HostName {address}\n  User ubuntu\n  HostKeyAlias {alias}.{suffix}\n  ProxyJump {JUMP_ALIAS}.{suffix}\n",
             own.join(" ")
         );
     }

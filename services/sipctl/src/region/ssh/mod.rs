@@ -17,8 +17,8 @@ use placement::ClusterName;
 use crate::region::{executor::block_on, maintenance::Access, outcome::Outcome};
 use block::JumpHost;
 
-/// What the names of jump hosts' objects begin with; the name of the cluster follows.
-const PREFIX: &str = "jumphost-";
+/// Prefix of the names of jump hosts' objects; the name of the cluster follows.
+const JUMP_HOST_PREFIX: &str = "jumphost-";
 
 /// How a cluster's jump host is found.
 #[derive(Debug, clap::Args)]
@@ -71,7 +71,7 @@ pub fn run(command: Ssh) -> anyhow::Result<u8> {
     let text = text(through)?;
     let destination = match node {
         Some(node) => format!("{node}.{cluster}"),
-        None => format!("{}.{cluster}", block::JUMP),
+        None => format!("{}.{cluster}", block::JUMP_ALIAS),
     };
     ensure!(
         block::names(&text).any(|name| name == destination),
@@ -147,11 +147,11 @@ async fn read(
 /// Those of jump hosts: first the wanted one, else the one which is called as SIP's is, else the first of them: an entry keeps the name of its
 /// objects when others are removed.
 fn of_jump_hosts(cluster: &str, wanted: Option<&str>, endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
-    let named = format!("{PREFIX}{cluster}");
+    let named = format!("{JUMP_HOST_PREFIX}{cluster}");
     let first = wanted.unwrap_or(&named);
     let mut of_jump_hosts: Vec<Endpoint> = endpoints
         .into_iter()
-        .filter(|endpoint| endpoint.name.starts_with(PREFIX) && block::is_name(&endpoint.name))
+        .filter(|endpoint| endpoint.name.starts_with(JUMP_HOST_PREFIX) && block::is_name(&endpoint.name))
         .collect();
     of_jump_hosts.sort_by_key(|endpoint| endpoint.name != first);
     of_jump_hosts

@@ -3,7 +3,7 @@
 use rand::{Rng as _, rngs::StdRng};
 
 /// No report moves a site above this number.
-const LIMIT: u64 = scheduler::ledger::position::LIMIT;
+const MAX_REPORTED: u64 = scheduler::ledger::position::MAX_REPORTED;
 
 fn one_of<T: Copy>(rng: &mut StdRng, values: &[T]) -> T {
     values[rng.random_range(0..values.len())]
@@ -14,9 +14,9 @@ pub(crate) fn unsigned(rng: &mut StdRng) -> u64 {
         0,
         1,
         7,
-        LIMIT - 1,
-        LIMIT,
-        LIMIT + 1,
+        MAX_REPORTED - 1,
+        MAX_REPORTED,
+        MAX_REPORTED + 1,
         1 << 63,
         u64::MAX - 1,
         u64::MAX,

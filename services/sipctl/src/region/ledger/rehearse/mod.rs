@@ -26,8 +26,9 @@ use crate::region::site;
 pub use rehearsal::{Rehearsal, Rehearsed};
 use site_ledger::SiteLedger;
 
-/// Most bytes of an export that are held in memory: all but its log of decisions. That of a region with 10,000 hosts is below 10 MB.
-const MOST: usize = 1 << 30;
+/// Maximum size of an export that is held in memory, in bytes: all but its log of decisions. That of a region with 10,000 hosts is below 10
+/// MB.
+const MAX_EXPORT_BYTES: usize = 1 << 30;
 
 /// Runs the command; returns what it says, and how it ended.
 ///
@@ -56,7 +57,8 @@ pub(super) fn run(rehearse: Rehearse, runtime: &tokio::runtime::Runtime) -> anyh
     }
     file.seek(SeekFrom::Start(0))
         .context("the file cannot be read again")?;
-    let contents = contents(&file, MOST).with_context(|| format!("{} cannot be loaded", path.display()))?;
+    let contents =
+        contents(&file, MAX_EXPORT_BYTES).with_context(|| format!("{} cannot be loaded", path.display()))?;
     let ledger = SiteLedger::new(&name, contents)?;
     let documents = if paths.is_empty() {
         runtime.block_on(async { site::documents(&access.client().await?).await })?
