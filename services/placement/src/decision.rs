@@ -156,7 +156,7 @@ pub enum ReportKind {
     },
     /// The host was taken though its state is not known.
     StateUnknown,
-    /// The hosts are in several namespaces; Cluster API's provider for metal3 looks only in its own.
+    /// The hosts are in several namespaces; Cluster API's provider for metal3 reads only its own.
     SpansNamespaces {
         /// Which, sorted.
         namespaces: Vec<Namespace>,

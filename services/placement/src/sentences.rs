@@ -349,7 +349,7 @@ impl Display for Ineligible {
 impl Display for FailReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Gone => "its BareMetalHost does not exist any more",
+            Self::Gone => "its BareMetalHost no longer exists",
             Self::MarkedFailed => "it is marked as failed",
             Self::InError => "it has been in error for too long",
             Self::UsedBeforeLabelled => "it got a consumer before it had its labels",
@@ -400,7 +400,7 @@ impl Display for ReportKind {
             Self::StateUnknown => f.write_str("it is taken though its provisioning state is not known"),
             Self::SpansNamespaces { namespaces } => write!(
                 f,
-                "its hosts are in {} namespaces ({}); Cluster API's provider for metal3 looks only in its own",
+                "its hosts are in {} namespaces ({}); Cluster API's provider for metal3 reads only its own",
                 namespaces.len(),
                 list(namespaces.iter())
             ),

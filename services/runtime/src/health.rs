@@ -173,12 +173,12 @@ async fn connection(stream: TcpStream, slot: ConnectionSlot, routes: Router, log
         http.serve_connection(TokioIo::new(stream), service)
     ));
     let why = tokio::select! {
-        () = slot.evicted() => "a newer connection has got its slot",
+        () = slot.evicted() => "a newer connection replaces it",
         ended = served => match ended {
             Ok(Ok(())) => return,
-            Ok(Err(error)) if error.is_timeout() => "it has asked nothing in time",
-            Ok(Err(_)) => "it was broken off",
-            Err(_elapsed) => "it has its age",
+            Ok(Err(error)) if error.is_timeout() => "it sent no request in time",
+            Ok(Err(_)) => "the client closed it",
+            Err(_elapsed) => "it reached its maximum age",
         },
     };
     if let Some(withheld) = log.line() {

@@ -147,7 +147,7 @@ pub(crate) async fn serve(
             biased;
             () = stop.cancelled() => break,
             Some(stay) = stays.next() => if stay != round.stay {
-                tracing::debug!(?stay, "connections are told to end");
+                tracing::debug!(?stay, "the server sends GOAWAY on every connection");
                 let next = Round::begin(&mut servers, stay, &routes);
                 std::mem::replace(&mut round, next).end(&mut cutting);
             },

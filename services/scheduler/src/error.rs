@@ -78,7 +78,7 @@ pub enum Error {
     },
     /// The `SIPCluster` is gone.
     #[error(
-        "{cluster} with uid {uid}: the site has reported that this SIPCluster is gone, so nothing is placed for it"
+        "{cluster} with uid {uid}: the site has reported that this SIPCluster is deleted, so the scheduler places nothing for it"
     )]
     ClusterGone {
         /// Cluster.
@@ -237,7 +237,7 @@ fn too_late(maybe: bool) -> &'static str {
 
 fn withheld(done: bool) -> &'static str {
     if done {
-        "it was done, and its answer is not sent"
+        "the call succeeded, and its answer is not sent"
     } else {
         "the answer is not sent"
     }

@@ -105,14 +105,14 @@ pub const ETCD_BYTES: Definition = Definition {
     name: "sip_scheduler_ledger_etcd_bytes",
     kind: Kind::Gauge,
     labels: &[],
-    help: "Size of the database of the ledger's etcd, in bytes, as a member says; absent on a file, and where this process does not lead",
+    help: "Size of the database of the ledger's etcd, in bytes, as a member reports it; absent on a file, and where this process does not lead",
 };
 /// Size at which the ledger's etcd takes nothing more, in bytes.
 pub const ETCD_QUOTA: Definition = Definition {
     name: "sip_scheduler_ledger_etcd_quota_bytes",
     kind: Kind::Gauge,
     labels: &[],
-    help: "Size at which the ledger's etcd takes nothing more, in bytes; 2 GiB where etcd does not say",
+    help: "Size at which the ledger's etcd refuses writes, in bytes; 2 GiB where etcd does not report it",
 };
 /// Age of the newest complete export in the backup directory, in seconds; infinite when there is none.
 pub const BACKUP_AGE: Definition = Definition {
@@ -177,12 +177,12 @@ pub const OLDEST_PENDING: Definition = Definition {
     labels: &["site"],
     help: "Creation of the oldest pending SIPCluster, in seconds since 1970; absent when none is pending",
 };
-/// Contradictions between the ledger and what the site shows.
+/// Contradictions between the ledger and what the site reports.
 pub const CONFLICTS: Definition = Definition {
     name: "sip_scheduler_conflicts",
     kind: Kind::Gauge,
     labels: &["site", "kind"],
-    help: "Contradictions between the ledger and what the site shows",
+    help: "Contradictions between the ledger and what the site reports",
 };
 
 /// Every metric of the scheduler besides those of each process, in the order of the documentation.

@@ -152,7 +152,7 @@ pub fn difference(before: &Policy, after: &Policy) -> String {
     let less = before
         .cordoned
         .difference(cordoned)
-        .map(|domain| format!("{domain} is not cordoned any more"));
+        .map(|domain| format!("{domain} is no longer cordoned"));
     let others = [
         (*hierarchy != before.hierarchy, "the hierarchy has changed"),
         (*quotas != before.quotas, "the quotas have changed"),

@@ -23,7 +23,9 @@ pub fn render(plan: &Plan) -> String {
     let clusters: Vec<String> = plan.clusters().iter().map(cluster).collect();
     let mut text = clusters.join("\n");
     if !plan.clusters().is_empty() {
-        text.push_str("\n= stays   + is taken   - is released   (n free) eligible hosts that nobody holds\n");
+        text.push_str(
+            "\n= stays   + is taken   - is released   (n free) eligible hosts that no cluster holds\n",
+        );
     }
     text
 }

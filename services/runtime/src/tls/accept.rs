@@ -199,7 +199,9 @@ async fn accept(tcp: &TcpListener, log: &Log) -> (TcpStream, SocketAddr) {
         match tcp.accept().await {
             Ok((stream, address)) => match tune(&stream) {
                 Ok(()) => return (stream, address),
-                Err(error) => tracing::debug!(%address, %error, "gone before it was accepted"),
+                Err(error) => {
+                    tracing::debug!(%address, %error, "the peer closed the connection before it was accepted")
+                }
             },
             // These are about one connection, which is gone.
             Err(error)

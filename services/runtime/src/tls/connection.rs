@@ -66,7 +66,7 @@ impl End {
             Self::Expiry(expiry) => (expiry.as_mut().poll(cx), "the peer's certificate has expired"),
             Self::Withdrawal(Withdrawal(withdrawn)) => (
                 withdrawn.as_mut().poll(cx),
-                "the peer's certificate, or who issued it, is not trusted any more",
+                "the peer's certificate, or the CA that issued it, is no longer trusted",
             ),
             Self::Age(age) => (
                 age.as_mut().poll(cx),
@@ -78,7 +78,7 @@ impl End {
             ),
             Self::Cut(cut) => (
                 cut.as_mut().poll(cx),
-                "the connection did not close in time after the server had asked for it",
+                "the connection did not close in time after the server sent GOAWAY",
             ),
             Self::Excess(excess) => (
                 excess.as_mut().poll(cx),

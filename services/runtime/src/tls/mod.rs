@@ -48,7 +48,7 @@ const ALPN: &[u8] = b"h2";
 #[non_exhaustive]
 pub enum Error {
     /// Neither certificates nor the plaintext flag were given.
-    #[error("certificates are needed: give {missing}, or --plaintext-loopback for a loopback address")]
+    #[error("certificates are required: set {missing}, or --plaintext-loopback for a loopback address")]
     NoCertificates {
         /// The options that are missing.
         missing: &'static str,

@@ -332,7 +332,7 @@ impl Denied {
     /// a comment.
     fn read(path: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(path).map_err(|source| Error::Read {
-            what: "the list of those who are denied",
+            what: "the list of denied identities",
             path: path.to_owned(),
             source,
         })?;

@@ -365,7 +365,7 @@ impl Account {
             return Ok(());
         };
         let (kept, most) = (kept.div_ceil(1 << 10), most >> 10);
-        let why = format!("{who} {kept} KiB of {what}, and {most} KiB is the most");
+        let why = format!("{who} {kept} KiB of {what}: at most {most} KiB are allowed");
         Err(self.refuse(Limit::Buffer, why, NO_PERMIT_RETRY_DELAY))
     }
 

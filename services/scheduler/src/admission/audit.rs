@@ -420,7 +420,7 @@ impl Drop for Record {
     fn drop(&mut self) {
         if !self.ended {
             self.end(&Status::cancelled(
-                "the caller has gone before the answer was complete",
+                "the caller disconnected before the answer was complete",
             ));
         }
     }

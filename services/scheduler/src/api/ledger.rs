@@ -139,21 +139,21 @@ impl Chunks {
         let entries = std::mem::take(&mut self.entries);
         let (messages, standing) = (&self.messages, &mut self.standing);
         let until = self.until;
-        let stopped = |why: &'static str| ledger::Error::storage("hand the export out")(why);
+        let stopped = |why: &'static str| ledger::Error::storage("send the export")(why);
         self.runtime.block_on(async {
             tokio::select! {
                 biased;
                 // The sender of the standing is gone, so the term never ends.
                 Ok(()) = standing.changed() => Err(stopped("the term is over; start again")),
-                () = sleep_until(until) => Err(stopped("it was not read within 5 minutes; start again, and read it faster")),
+                () = sleep_until(until) => Err(stopped("the client did not read it within 5 minutes; start again with a faster reader")),
                 place = messages.reserve() => match place {
                     Ok(place) => {
                         place.send(Ok(ExportLedgerResponse { entries }));
                         Ok(())
                     }
-                    Err(_) => Err(stopped("nobody reads it any more")),
+                    Err(_) => Err(stopped("the client disconnected")),
                 },
-                () = tokio::time::sleep(STALL_TIMEOUT) => Err(stopped("nothing was read for 30 s; start again")),
+                () = tokio::time::sleep(STALL_TIMEOUT) => Err(stopped("the client read nothing for 30 s; start again")),
             }
         })
     }
@@ -239,7 +239,7 @@ mod tests {
         });
         let ended: Result<(), ledger::Error> = reading.await.unwrap();
         let why = ended.unwrap_err().chain();
-        assert!(why.contains("read it faster"), "{why}");
+        assert!(why.contains("faster reader"), "{why}");
         assert!(begun.elapsed() >= longest);
         slow.await.unwrap();
     }

@@ -137,7 +137,11 @@ impl Reports {
                     .complete_snapshot(self.reporter.site(), self.session())
                     .await?;
             }
-            Some(Message::Hello(_)) => return Err(Error::Protocol("a Hello comes first and only once")),
+            Some(Message::Hello(_)) => {
+                return Err(Error::Protocol(
+                    "the first message of the stream must be its only Hello",
+                ));
+            }
             None => return Err(Error::Protocol("ReportHostsRequest.message must be set")),
         }
         self.sequence = sequence;

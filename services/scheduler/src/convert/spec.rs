@@ -47,7 +47,7 @@ pub fn parse_spec(wire: inventory::ClusterSpec, path: &str) -> Result<Spec, Vec<
             continue;
         };
         if parsed.iter().any(|(other, _)| other.name == role.0.name) {
-            let rule = format!("{} is there twice", role.0.name);
+            let rule = format!("{} is listed twice", role.0.name);
             violations.push(Violation::new(format!("{path}.name"), rule));
         }
         parsed.push(role);

@@ -163,7 +163,7 @@ impl Checker {
         let reached = history.at(self.last.unwrap_or_default()).revision();
         if revision == 0 || revision > reached {
             self.find(format!(
-                "{what}: is of revision {revision}, and the site stands at {reached}"
+                "{what}: is of revision {revision}, and the site is at {reached}"
             ));
         }
     }

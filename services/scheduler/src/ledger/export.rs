@@ -98,7 +98,7 @@ pub(crate) fn require_empty(contents: &Contents) -> Result<(), Error> {
     }
     Err(Error::NotEmpty {
         found: format!(
-            "it stands at {commit}, with {} records and {} fences",
+            "it is at {commit}, with {} records and {} fences",
             records.len(),
             fences.len()
         ),
@@ -308,11 +308,11 @@ impl<R: BufRead> Reader<R> {
             }
             if Counts::ended(end) != self.counts {
                 return Err(FileError::Damaged(
-                    "it does not hold as much as it says".to_owned(),
+                    "its number of entries is not the one that its end states".to_owned(),
                 ));
             }
             if !self.input.fill_buf()?.is_empty() {
-                return Err(FileError::Damaged("something comes after its end".to_owned()));
+                return Err(FileError::Damaged("there are bytes after its end".to_owned()));
             }
             self.ended = true;
         }

@@ -45,7 +45,10 @@ impl Redb {
     /// # Errors
     /// When it cannot be opened (another process has it open, disk full) or has another schema.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        if !path.try_exists().map_err(Error::storage("look for the file"))? {
+        if !path
+            .try_exists()
+            .map_err(Error::storage("check whether the file exists"))?
+        {
             Self::make(path).map_err(Error::storage("make the file"))?;
         }
         let open = || Database::create(path).map_err(Error::storage("open the file"));
@@ -182,7 +185,7 @@ impl Ledger for Redb {
         let mut transaction = self.database.begin_write().map_err(Error::storage("begin"))?;
         transaction
             .set_durability(Durability::Immediate)
-            .map_err(Error::storage("ask for durability"))?;
+            .map_err(Error::storage("set the durability"))?;
         {
             let mut meta = transaction
                 .open_table(META)

@@ -88,7 +88,7 @@ impl Site {
             let name = &cluster.id().name;
             let is_taken = taken.next().unwrap_or(true);
             if !is_taken && self.existence.leave_out(name) && let Some(withheld) = self.lines.left_out.line() {
-                tracing::warn!(site = self.name, cluster = %name, withheld, "ignoring this and further SIPClusters without hosts, which get none: their namespace has more than its share of the limit `clusters`. Delete SIPClusters of that namespace that nobody needs, or start the scheduler with a higher --site-clusters");
+                tracing::warn!(site = self.name, cluster = %name, withheld, "ignoring this and further SIPClusters without hosts, which get none: their namespace has more than its share of the limit `clusters`. Delete SIPClusters of that namespace that are not needed, or start the scheduler with a higher --site-clusters");
             }
             is_taken
         });

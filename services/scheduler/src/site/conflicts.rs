@@ -49,7 +49,7 @@ fn member_conflict(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &
     match (member.state, host.labels_for(cluster)) {
         (MemberState::Bound, Labels::None) => conflict(
             Kind::LabelsMissing,
-            &"is bound and has lost its labels; it stays, and they are put back",
+            &"is bound and has lost its labels; the member is kept, and the agent restores the labels",
         ),
         (MemberState::Releasing, Labels::None) => match &host.facts().consumer {
             Some(consumer) if host.release_mark() >= member.revision => conflict(

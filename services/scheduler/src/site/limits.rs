@@ -169,14 +169,14 @@ impl Limit {
                 "report fewer host namespaces, divide the site, or start the scheduler with a higher --site-hosts"
             }
             Self::Clusters | Self::Records => {
-                "delete SIPClusters that nobody needs, or start the scheduler with a higher --site-clusters"
+                "delete SIPClusters that are not needed, or start the scheduler with a higher --site-clusters"
             }
             Self::Members => "divide the SIPCluster, or start the scheduler with a higher --site-members",
             Self::Inventory => {
                 "shorten labels and problems of hosts, divide the site, or start the scheduler with a higher --site-inventory-mib"
             }
             Self::RecordBytes => {
-                "delete SIPClusters that nobody needs, shorten their selectors, or start the scheduler with a higher --site-records-mib"
+                "delete SIPClusters that are not needed, shorten their selectors, or start the scheduler with a higher --site-records-mib"
             }
         }
     }
@@ -217,7 +217,7 @@ impl Limit {
         let help = self.help();
         let why = if own > others {
             format!(
-                "{what}: at most {most} may be in the site plus, once more, in namespace {namespace}; with this there would be {all} in the site, {others} of them in other namespaces, and {own} in this one, so namespace {namespace} has more than its share. For this namespace: delete SIPClusters of namespace {namespace} that nobody needs. For the site: {help}"
+                "{what}: at most {most} may be in the site plus, once more, in namespace {namespace}; with this there would be {all} in the site, {others} of them in other namespaces, and {own} in this one, so namespace {namespace} has more than its share. For this namespace: delete SIPClusters of namespace {namespace} that are not needed. For the site: {help}"
             )
         } else {
             format!(

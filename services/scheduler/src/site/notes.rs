@@ -37,9 +37,8 @@ impl Notes {
             if was == is {
                 continue;
             }
-            let more = if is { "" } else { " any more" };
-            let not = if is { "is" } else { "is not" };
-            self.add(&now.id, &format_args!("{not} {what}{more}"));
+            let state = if is { "is" } else { "is no longer" };
+            self.add(&now.id, &format_args!("{state} {what}"));
         }
     }
 
@@ -95,7 +94,7 @@ mod tests {
         let texts: Vec<_> = notes.take("a").into_iter().map(|note| note.text).collect();
         assert_eq!(
             texts,
-            ["metal/h1: is cordoned", "metal/h1: is not cordoned any more"]
+            ["metal/h1: is cordoned", "metal/h1: is no longer cordoned"]
         );
         assert!(notes.take("a").is_empty());
     }

@@ -49,7 +49,7 @@ impl Site {
             let next = commit.next();
             self.history().raise(shown, cause, next).at(next)
         } else {
-            let who = "an operator repairs the position: the site shows";
+            let who = "an operator repairs the position: the site states";
             let raise = Raise { shown, cause, who };
             commit = self
                 .positions

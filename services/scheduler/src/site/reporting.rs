@@ -110,11 +110,11 @@ impl Site {
         }
         if self.positions.is_complete() || !self.positions.is_possible(seen) {
             if let Some(withheld) = self.lines.not_issued.line() {
-                tracing::warn!(site = self.name, %seen, issued = self.issued(), withheld, "the reporter says that it has seen a position that was not issued: it is ignored");
+                tracing::warn!(site = self.name, %seen, issued = self.issued(), withheld, "the reporter states a position that was not issued: the scheduler ignores it");
             }
             return Ok(Commit::NONE);
         }
-        self.raise_lost(seen, "its reporter has seen", author, permit)
+        self.raise_lost(seen, "its reporter states", author, permit)
     }
 
     /// Raises the position above what is shown: the ledger was lost or restored.
@@ -236,7 +236,7 @@ impl Site {
         if !self.positions.is_complete() {
             let shown = self.highest_position();
             if self.positions.is_beyond(shown) {
-                self.raise_lost(shown, "its hosts and SIPClusters show", author, permit)?;
+                self.raise_lost(shown, "its hosts and SIPClusters state", author, permit)?;
             }
         }
         self.positions.complete();

@@ -173,7 +173,7 @@ impl Sessions {
         }
         let mut retired = retired.clone();
         retired.insert(highest.lease.clone());
-        let why = format!("reporter {fence} comes with another Lease and takes over from {highest}");
+        let why = format!("reporter {fence} has another Lease and replaces {highest}");
         let raised = SiteFence {
             highest: fence.clone(),
             retired,

@@ -100,7 +100,7 @@ impl Elected {
             let (mut client, key) = (location.client(), location.leader());
             async move { client.get(key, Some(GetOptions::new())).await }
         };
-        let answer = send(self.time(), "ask etcd who leads", get).await?;
+        let answer = send(self.time(), "read the leader's key in etcd", get).await?;
         let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
         let owner = answer.kvs().first();
         Ok(owner.map(|key| (String::from_utf8_lossy(key.value()).into_owned(), revision)))
@@ -111,7 +111,7 @@ impl Elected {
         let mut client = location.client();
         let options = WatchOptions::new().with_start_revision(since + 1);
         let watch = client.watch(location.leader(), Some(options));
-        let mut events = timed(self.time(), "watch who leads", watch).await?;
+        let mut events = timed(self.time(), "watch the leader's key in etcd", watch).await?;
         let gone = async {
             while let Some(answer) = events.message().await? {
                 let gone = |event: &etcd_client::Event| event.event_type() == EventType::Delete;
@@ -122,7 +122,7 @@ impl Elected {
             Ok::<_, etcd_client::Error>(())
         };
         match tokio::time::timeout(self.time(), gone).await {
-            Ok(watched) => watched.map_err(ledger::Error::storage("watch who leads")),
+            Ok(watched) => watched.map_err(ledger::Error::storage("watch the leader's key in etcd")),
             Err(_) => Ok(()),
         }
     }
@@ -137,7 +137,7 @@ impl Elected {
             let mut client = location.client();
             async move { client.lease_grant(seconds, None).await }
         };
-        let granted = send(time, "get a lease", grant).await?;
+        let granted = send(time, "grant a lease in etcd", grant).await?;
         let lease = granted.id();
         self.take_seat(Some(Seat {
             location: location.clone(),
@@ -153,7 +153,7 @@ impl Elected {
             let (mut client, transaction) = (location.client(), transaction.clone());
             async move { client.txn(transaction).await }
         };
-        let answer = send(time, "stand for election", stand).await?;
+        let answer = send(time, "write the leader's key in etcd", stand).await?;
         let Some(elected) = self::elected(&answer, lease) else {
             self.end().await;
             return Ok(None);
@@ -264,7 +264,13 @@ impl Backend for Elected {
         let lease = seat.lease;
         // Renewing ends first.
         drop(seat);
-        if let Err(error) = timed(RESIGN_TIMEOUT, "give the lease back", client.lease_revoke(lease)).await {
+        if let Err(error) = timed(
+            RESIGN_TIMEOUT,
+            "revoke the lease in etcd",
+            client.lease_revoke(lease),
+        )
+        .await
+        {
             tracing::warn!(
                 error = error.chain(),
                 "the lease could not be released: no other replica leads before it expires"

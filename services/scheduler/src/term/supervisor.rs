@@ -174,7 +174,7 @@ impl Supervisor {
         let cause = tokio::select! {
             biased;
             written = &mut writing => return self::over(written, None),
-            () = lost.cancelled() => Some("the right to write is lost"),
+            () = lost.cancelled() => Some("this process no longer leads"),
             () = shutdown.cancelled() => None,
             _ = &mut retries => Some("the task that decides pending clusters again has ended"),
             _ = &mut policies => Some("the task that reloads policies has ended"),

@@ -58,7 +58,7 @@ async fn a_cordoned_domain_gets_no_claim_and_loses_no_member() {
         .filter(|reason| !reason.is_empty())
         .collect();
     assert!(
-        said.contains(&"rack=rack-h2 is cordoned; rack=rack-h1 is not cordoned any more".to_owned()),
+        said.contains(&"rack=rack-h2 is cordoned; rack=rack-h1 is no longer cordoned".to_owned()),
         "{said:?}"
     );
     let seen = log(&stage, "policy");
@@ -172,7 +172,7 @@ async fn the_log_says_which_host_was_marked_and_whose_it_is() {
     assert_eq!(
         said,
         [
-            ("metal/h2: is not cordoned any more".to_owned(), None),
+            ("metal/h2: is no longer cordoned".to_owned(), None),
             ("metal/h2: is cordoned".to_owned(), None),
             ("metal/h1: is cordoned".to_owned(), Some("one".to_owned())),
         ]

@@ -108,7 +108,7 @@ async fn another_lease_counts_once_the_earlier_reporter_is_silent() {
         (&*action, &*reason),
         (
             "fence",
-            "reporter second#1 comes with another Lease and takes over from first#9"
+            "reporter second#1 has another Lease and replaces first#9"
         )
     );
 }

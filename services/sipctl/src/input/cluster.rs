@@ -215,7 +215,7 @@ fn claims(status: Value, namespace: &Namespace) -> Result<Placement, (String, St
         let path = format!("status.placement.members[{index}]");
         let claim = claim(member, namespace).map_err(|error| (path.clone(), error.to_string()))?;
         if !seen.insert(claim.host.clone()) {
-            return Err((path, format!("{} is there twice", claim.host)));
+            return Err((path, format!("{} is listed twice", claim.host)));
         }
         claims.push(claim);
     }

@@ -55,7 +55,7 @@ pub enum Error {
         source: Box<NameError>,
     },
     /// Two documents describe one object.
-    #[error("{kind} {name} is there twice: in {first} and in {second}")]
+    #[error("{kind} {name} is defined twice: in {first} and in {second}")]
     Twice {
         /// Kind of the object.
         kind: &'static str,

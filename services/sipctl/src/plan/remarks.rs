@@ -80,11 +80,11 @@ fn about_mismatch(mismatch: &StatusMismatch) -> Remark {
         ),
         MismatchKind::ReleaseRequested => (
             "releasing",
-            "its release is requested while somebody uses it: it stays if the role wants it again",
+            "its release is requested while an object uses it: the member is kept if the role wants it again",
         ),
         MismatchKind::NotAMember => (
             "not-a-member",
-            "status.placement names it, but its labels do not say so; it is not a member",
+            "status.placement names it, but its labels do not name the cluster; it is not a member",
         ),
     };
     remark(kind, Some(host), Some(role), sentence)

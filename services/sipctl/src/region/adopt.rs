@@ -145,7 +145,7 @@ fn text(adoption: &Adoption) -> String {
     line(&match conflicts {
         0 => format!("{hosts} hosts of {clusters} SIPClusters are kept as they are; nothing is in conflict."),
         _ => format!(
-            "{hosts} hosts of {clusters} SIPClusters are kept as they are; {conflicts} in conflict: look at these first."
+            "{hosts} hosts of {clusters} SIPClusters are kept as they are; {conflicts} in conflict: resolve these first."
         ),
     });
     text

@@ -148,7 +148,7 @@ fn init(command: &Init) -> anyhow::Result<(String, Ending)> {
     )?;
     Ok((
         format!(
-            "{}: CA of region {}\n{}: nobody is denied\n",
+            "{}: CA of region {}\n{}: no identity is denied\n",
             made.display(),
             realm.region(),
             denied.display()
@@ -329,7 +329,7 @@ fn new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
             .write_all(text.as_bytes())
             .with_context(|| format!("{} cannot be written", path.display())),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            bail!("{} is there already, and is left as it is", path.display())
+            bail!("{} exists already, and is not changed", path.display())
         }
         Err(error) => Err(error).with_context(|| format!("{} cannot be made", path.display())),
     }

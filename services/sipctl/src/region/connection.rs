@@ -40,7 +40,7 @@ pub(crate) fn timed<T>(message: T) -> Request<T> {
 
 /// A status that the scheduler answered, as an error.
 pub(crate) fn status_error(scheduler: &Uri, status: &Status) -> anyhow::Error {
-    anyhow::anyhow!("{scheduler} says: {} ({:?})", status.message(), status.code())
+    anyhow::anyhow!("{scheduler} answers: {} ({:?})", status.message(), status.code())
 }
 
 /// Why the scheduler refuses; an error when it could not be asked.

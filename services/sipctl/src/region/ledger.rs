@@ -122,7 +122,7 @@ fn import(import: Import, runtime: &tokio::runtime::Runtime) -> anyhow::Result<(
         tokio::select! {
             begun = backend.begin(&told) => begun.map_err(|refused| anyhow::Error::from(refused.error)),
             Ok(why) = seen.wait_for(Option::is_some) => Err(anyhow::anyhow!("{}", why.as_deref().unwrap_or_default())),
-            () = tokio::time::sleep(ELECTION_TIMEOUT) => Err(anyhow::anyhow!("nobody answers")),
+            () = tokio::time::sleep(ELECTION_TIMEOUT) => Err(anyhow::anyhow!("no endpoint answers")),
         }
     });
     let imported = tenure

@@ -204,7 +204,7 @@ fn orphan_statement(site: &str, found: &inventory::HostRecord) -> String {
     );
     let used = host.consumer.map_or_else(String::new, |consumer| {
         format!(
-            "It is used by {} {}/{}: the agent waits until nobody uses it.\n",
+            "It is used by {} {}/{}: the agent waits until no object uses it.\n",
             consumer.kind, consumer.namespace, consumer.name
         )
     });

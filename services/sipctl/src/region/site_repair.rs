@@ -55,7 +55,7 @@ fn statement(site: &str, repaired: &inventory::RepairSiteResponse, dry_run: bool
     let site = one_line(site, MAX_FAULT_CHARACTERS);
     let mut text = if before == after {
         format!(
-            "Nothing to repair: site {site} is at position {before}, and no host or status shows a higher position that the scheduler can have issued.\n"
+            "Nothing to repair: site {site} is at position {before}, and no host or status states a higher position that the scheduler can have issued.\n"
         )
     } else if dry_run {
         format!("Site {site} is at position {before} and would continue at {after}. No claim changes.\n")

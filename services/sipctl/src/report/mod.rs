@@ -116,7 +116,7 @@ pub enum ReleaseReason {
     Surplus,
     /// It is marked as failed, and a host that is taken replaces it.
     Failed,
-    /// Its BareMetalHost does not exist any more, and a host that is taken replaces it.
+    /// Its BareMetalHost no longer exists, and a host that is taken replaces it.
     Gone,
     /// The SIPCluster is being deleted.
     Deleted,
@@ -183,7 +183,7 @@ pub struct Funnel {
     pub with_topology: u32,
     /// Of those, hosts that are eligible.
     pub eligible: u32,
-    /// Of those, hosts that nobody holds.
+    /// Of those, hosts that no cluster holds.
     pub free: u32,
     /// Different values of the topology key among the free ones; the number of free ones without a key.
     pub domains: u32,

@@ -94,7 +94,7 @@ fn a_directory_of_certificates_is_what_a_scheduler_believes() {
     let at = folder.to_str().unwrap();
     let init = ["init", at, "--trust-domain", "sip.example", "--region", "north"];
     certs(&init).unwrap();
-    assert!(certs(&init).unwrap_err().contains("is there already"));
+    assert!(certs(&init).unwrap_err().contains("exists already"));
     certs(&["site", at, "s1"]).unwrap();
     certs(&["site", at, "s2"]).unwrap();
     for identity in [

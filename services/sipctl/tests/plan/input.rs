@@ -27,7 +27,7 @@ fn a_duplicate_object_is_refused_with_both_places() {
         let last = objects.len();
         let error = read(&objects).unwrap_err().to_string();
         let expected = format!(
-            "{name} is there twice: in objects, document 1, item {} and in objects, document 1, item {last}",
+            "{name} is defined twice: in objects, document 1, item {} and in objects, document 1, item {last}",
             last - 1
         );
         assert_eq!(error, expected);

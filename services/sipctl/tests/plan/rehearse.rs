@@ -308,13 +308,13 @@ fn rehearsal_tells_where_the_site_is_ahead() {
     let bound = |position| vec![shop(position, &[("h1", "Bound")]), own("h1")];
     let (_, said) = rehearse(records, &bound((1, 1)));
     assert!(
-        said.contains("Site site-a is at 1.1 in the export; it shows nothing beyond that."),
+        said.contains("Site site-a is at 1.1 in the export; it states nothing beyond that."),
         "{said}"
     );
     let (code, said) = rehearse(records, &bound((3, 900)));
     assert_eq!(code, Some(0), "{said}");
     assert!(
-        said.contains("Site site-a is at 1.1 in the export and shows 3.900: it would continue at 4.901."),
+        said.contains("Site site-a is at 1.1 in the export and states 3.900: it would continue at 4.901."),
         "{said}"
     );
     let (_, json) = Files::new(&export(records), &bound((3, 900))).rehearse(SITE, &["-o", "json"]);

@@ -148,7 +148,7 @@ fn whatever_breaks_an_invariant_is_found() {
                 }
             }
         }),
-        ("the site stands at 5", |entries| {
+        ("the site is at 5", |entries| {
             let record = first(entries).record.as_mut().unwrap();
             let placement = record.placement.as_mut().unwrap();
             placement.revision = Some(inventory::Revision {

@@ -86,7 +86,7 @@ async fn says_no(stage: &Stage) {
     for (arguments, code, words) in [
         (&["cordon", "metal/nobody"][..], 2, "not found"),
         (&["replace", "nowhere/hands-r1-cp1"], 2, "not found"),
-        (&["cordon", "rack=r1"], 2, "where is the site's policy?"),
+        (&["cordon", "rack=r1"], 2, "no policy of the site is named"),
         (
             &["cordon", "rack=r1", "--policy-configmap", "hands/none"],
             2,
@@ -220,7 +220,7 @@ async fn cordons_a_domain(stage: &Stage) {
         "Nothing was changed",
     )
     .await;
-    does(stage, &cordon, "a running scheduler reads it again by itself").await;
+    does(stage, &cordon, "a running scheduler reloads it").await;
     does(stage, &cordon, "is cordoned already").await;
     let entry = logged(stage, &format!("{domain} is cordoned")).await;
     assert_eq!(

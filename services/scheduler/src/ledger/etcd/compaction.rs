@@ -206,7 +206,7 @@ impl Location {
             let mut maintenance = self.client().maintenance_client();
             async move { maintenance.status().await }
         };
-        let status = send(REQUEST_TIMEOUT, "ask etcd how full it is", status).await?;
+        let status = send(REQUEST_TIMEOUT, "read the status of etcd", status).await?;
         let quota = Some(status.db_size_quota()).filter(|quota| *quota > 0);
         let quota = quota.unwrap_or(DEFAULT_QUOTA_BYTES);
         let of_quota = |bytes: i64| bytes.saturating_mul(100) / quota;
@@ -230,7 +230,10 @@ impl Location {
         let written = self.growth.written();
         let revision = self.revision().await?;
         let fullness = self.fullness().await.unwrap_or_else(|error| {
-            tracing::debug!(error = error.chain(), "etcd does not tell how full it is");
+            tracing::debug!(
+                error = error.chain(),
+                "etcd does not report the size of its database"
+            );
             Fullness::default()
         });
         if fullness.file >= WARNING_PERCENT

@@ -22,7 +22,7 @@ pub(super) fn parse(value: &[u8]) -> Result<u64, Error> {
         Err(_) => Err(Error::Corrupt {
             what: "schema".to_owned(),
             rule: if text == IMPORTING {
-                "says that an import was not finished: delete all keys of the prefix and import again"
+                "states that an import is not finished: delete all keys of the prefix and import again"
                     .to_owned()
             } else {
                 format!("is {text:?}, not a number")

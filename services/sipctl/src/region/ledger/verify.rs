@@ -42,14 +42,14 @@ pub(super) fn table(report: &Report) -> String {
         .load_style(UTF8_FULL)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(["what", "number"]);
-    table.add_row(["stands at", &last.to_string()]);
+    table.add_row(["last commit", &last.to_string()]);
     for (what, number) in [
         ("sites", sites),
         ("clusters", records),
         ("hosts held", members),
         ("fences", fences),
         ("decisions", decisions),
-        ("wrong", found),
+        ("findings", found),
     ] {
         table.add_row([what, &number.to_string()]);
     }

@@ -50,7 +50,7 @@ pub(super) fn refused(error: kube::Error) -> anyhow::Result<String> {
         kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429 => {
             Ok(status.message.clone())
         }
-        other => Err(anyhow::Error::new(other).context("the API server cannot be asked")),
+        other => Err(anyhow::Error::new(other).context("the API server does not answer")),
     }
 }
 

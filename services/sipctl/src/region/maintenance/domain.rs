@@ -71,7 +71,7 @@ impl PolicyArgs {
 /// The message for a person who has not named the location of the policy.
 pub(super) fn how(domain: &Domain) -> String {
     format!(
-        "where is the site's policy? Say --policy FILE or --policy-configmap NS/NAME; or write into it by hand, below \
+        "no policy of the site is named: set --policy FILE or --policy-configmap NS/NAME; or edit the policy by hand, below \
          `cordoned`: {{key: {}, value: {:?}}}",
         domain.key,
         domain.value.as_str()
@@ -94,9 +94,7 @@ pub(super) async fn mark(
             "No new claim takes a host with the label {domain}; members on such hosts stay where they are.\n"
         )
     } else {
-        format!(
-            "Claims may take hosts with the label {domain} again, unless something else stands against that.\n"
-        )
+        format!("Claims may take hosts with the label {domain} again, unless another reason prevents it.\n")
     };
     let edit = Edit { domain, cordoned };
     let refusal = match location {
@@ -141,7 +139,7 @@ impl Edit {
     }
 }
 
-const RELOAD_HINT: &str = "a running scheduler reads it again by itself";
+const RELOAD_HINT: &str = "a running scheduler reloads it";
 
 fn in_file(path: &Path, edit: &Edit, dry_run: bool, text: &mut String) -> anyhow::Result<Option<String>> {
     let shown = path.display();

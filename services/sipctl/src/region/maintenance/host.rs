@@ -112,7 +112,7 @@ pub(super) async fn mark(
         }
         Ok(Tried::AnotherHost) => Ok(Outcome::refused(
             text,
-            format!("{name} was deleted and made again meanwhile: look at the new one first"),
+            format!("{name} was deleted and created again meanwhile: inspect the new one first"),
         )),
         Err(error) => Ok(Outcome::refused(text, access::refused(error)?)),
     }

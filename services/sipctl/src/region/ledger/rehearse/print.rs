@@ -33,9 +33,9 @@ fn text(rehearsal: &Rehearsal) -> String {
         let _ = writeln!(text, "{words}");
     };
     line(&match raised {
-        None => format!("Site {site} is at {exported} in the export; it shows nothing beyond that."),
+        None => format!("Site {site} is at {exported} in the export; it states nothing beyond that."),
         Some(raised) => format!(
-            "Site {site} is at {exported} in the export and shows {observed}: it would continue at {raised}."
+            "Site {site} is at {exported} in the export and states {observed}: it would continue at {raised}."
         ),
     });
     let (mut hosts, mut found) = (0, conflicts.len());
