@@ -48,7 +48,7 @@ impl Authority {
     }
 
     /// An authority that `above` has certified.
-    pub(crate) fn under(above: &Self) -> Self {
+    pub(crate) fn issued_by(above: &Self) -> Self {
         Self::certified(|params, key| params.signed_by(key, &above.issuer).unwrap().pem())
     }
 

@@ -101,7 +101,7 @@ impl Backups {
             return Ok(None);
         };
         let every = Duration::from_secs(u64::from(*backup_minutes) * 60);
-        let this = Self::every(directory, every, usize::from(*backup_keep), terms, metrics)?;
+        let this = Self::with_interval(directory, every, usize::from(*backup_keep), terms, metrics)?;
         Ok(Some(this))
     }
 
@@ -109,7 +109,7 @@ impl Backups {
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn every(
+    pub fn with_interval(
         directory: &Path,
         every: Duration,
         keep: usize,

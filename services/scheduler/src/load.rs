@@ -44,7 +44,7 @@ pub(crate) fn deadline(headers: &HeaderMap, begun: Instant, longest: Option<Dura
 }
 
 /// Serves a call until its deadline, and counts what it stages. `None`: that has passed.
-pub(crate) async fn within<T>(
+pub(crate) async fn with_deadline<T>(
     deadline: Option<Instant>,
     changes: CallChanges,
     call: impl Future<Output = T>,
@@ -150,8 +150,8 @@ mod tests {
         }
         let (one, two) = (CallChanges::default(), CallChanges::default());
         stage().await;
-        within(None, one.clone(), stage()).await.unwrap();
-        within(None, two.clone(), async {}).await.unwrap();
+        with_deadline(None, one.clone(), stage()).await.unwrap();
+        with_deadline(None, two.clone(), async {}).await.unwrap();
         assert_eq!((one.count(), two.count()), (1, 0));
         assert_eq!((one.site(), two.site()), (Some("a"), None));
         // A step of a stream, after the head of its answer.

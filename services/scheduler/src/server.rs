@@ -102,7 +102,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let stays = WatchStream::new(terms.watch()).map(|standing| standing.stay());
     process.serve("grpc", listener, routes, stays);
     let shutdown = process.shutdown.clone();
-    process.tasks.spawn("health", say_health(health, terms, shutdown));
+    process
+        .tasks
+        .spawn("health", report_health(health, terms, shutdown));
     serving.ready();
     process.run().await?;
     Ok(())
@@ -147,7 +149,7 @@ pub fn guarded_routes(
 }
 
 /// Says by grpc.health.v1 whether there is a term, until the shutdown: when the ledger fails, that is what ends the process.
-async fn say_health(
+async fn report_health(
     health: HealthReporter,
     terms: Terms,
     shutdown: CancellationToken,
@@ -194,11 +196,11 @@ mod tests {
         let (supervisor, terms) = Supervisor::new(ledger, watch::channel(Policies::new()).1, gate);
         let shutdown = CancellationToken::new();
         let (health, _service) = tonic_health::server::health_reporter();
-        let saying = tokio::spawn(say_health(health, terms, shutdown.clone()));
+        let reporting = tokio::spawn(report_health(health, terms, shutdown.clone()));
         drop(supervisor);
         tokio::time::sleep(Duration::from_hours(1)).await;
-        assert!(!saying.is_finished());
+        assert!(!reporting.is_finished());
         shutdown.cancel();
-        saying.await.unwrap().unwrap();
+        reporting.await.unwrap().unwrap();
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::input::Input;
 use crate::output::Output;
-use crate::plan::{carried_out, held};
+use crate::plan::{after_plan, held};
 
 /// Which hosts a cluster is taken to have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,7 +25,7 @@ pub enum Members {
 pub fn losses(input: &Input, domain: &Domain, members: Members) -> Vec<Loss> {
     let (site, members) = match members {
         Members::Held => held(input),
-        Members::Planned => carried_out(input),
+        Members::Planned => after_plan(input),
     };
     let clusters = members.iter().map(|(cluster, members)| (cluster, &**members));
     lose_domain(&site, clusters, domain)

@@ -9,7 +9,7 @@ use crate::site::{Column, Slot, Value, at};
 
 /// Asks each domain that is not closed for the best of its hosts. `ideal` is what none of them has less of:
 /// the first by name that has no more is the best, whatever comes after it. None when a domain is too large to be asked.
-pub(crate) fn asked_for(
+pub(crate) fn best_by_domain(
     column: &Column,
     hosts: &FixedBitSet,
     closed: &BTreeSet<Value>,
@@ -141,7 +141,7 @@ mod tests {
             let closed: BTreeSet<Value> = closed.into_iter().filter(|value| at(*value) < column.width()).collect();
 
             let large = column.each().any(|(domain, all)| !closed.contains(&domain) && all.by_name().is_none());
-            let asked = asked_for(column, &hosts, &closed, matches(floor), score);
+            let asked = best_by_domain(column, &hosts, &closed, matches(floor), score);
 
             let mut best = Best::new(column.width(), &closed);
             let values = site.values(key);

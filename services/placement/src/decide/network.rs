@@ -187,7 +187,7 @@ impl Gates {
     }
 
     /// The gate that leads to spots of this kind; `None` if no gate limits them.
-    fn way(&self, gate: Gate) -> Option<Way> {
+    fn gate_use(&self, gate: Gate) -> Option<Way> {
         match gate {
             Gate::Open => None,
             Gate::FailedReplacement => self.lost,
@@ -221,7 +221,7 @@ impl<'a> Branches<'a> {
 
     /// The node above a spot.
     fn above(&mut self, builder: &mut Builder, spot: &Spot) -> u32 {
-        match self.gates.way(spot.gate) {
+        match self.gates.gate_use(spot.gate) {
             Some(gate) => gate.node,
             None => self.branch(builder, spot.leaf),
         }
@@ -250,7 +250,7 @@ impl<'a> Branches<'a> {
 
     /// What the hierarchy would cost for a spot that is not below it.
     fn detour(&self, spot: &Spot) -> Price {
-        if self.gates.way(spot.gate).is_none() {
+        if self.gates.gate_use(spot.gate).is_none() {
             return 0;
         }
         let domains = self.demand.tree.upwards(spot.leaf);

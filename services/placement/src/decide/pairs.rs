@@ -46,7 +46,7 @@ fn condition(known: &Known<'_>) -> Condition {
 
 impl Pairs {
     /// Of the live members of one role, in the order of hosts.
-    pub(crate) fn among(live: &[Known<'_>]) -> Self {
+    pub(crate) fn new(live: &[Known<'_>]) -> Self {
         let by_host: BTreeMap<&HostId, &Known<'_>> =
             live.iter().map(|known| (&known.member.host, known)).collect();
         let mut pairs = Self::default();

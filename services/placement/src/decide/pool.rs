@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fixedbitset::FixedBitSet;
 use vocabulary::{LabelKey, Namespace, NetworkId};
 
-use super::best::{Best, asked_for};
+use super::best::{Best, best_by_domain};
 use super::role_needs::{Gate, RoleNeeds, count};
 use super::score::{Drawbacks, Packed, Score};
 use super::spots::{BestSpots, Candidate, Spot};
@@ -153,7 +153,7 @@ pub(crate) fn pool(
     let closed: BTreeSet<Value> = role_needs.closed.iter().filter_map(value).collect();
     let few = column.width().saturating_mul(DOMAIN_QUERY_COST) <= mask.count_ones(..);
     let ideal = ideal(site, &mask, scope);
-    let asked = few.then(|| asked_for(column, &mask, &closed, ideal, |host| offer(site, scope, host)));
+    let asked = few.then(|| best_by_domain(column, &mask, &closed, ideal, |host| offer(site, scope, host)));
     let best = asked.flatten().unwrap_or_else(|| {
         let mut best = Best::new(column.width(), &closed);
         let values = site.values(number);

@@ -209,7 +209,7 @@ impl<'a> Draft<'a> {
         known.sort_by(|a, b| a.member.host.cmp(&b.member.host));
         let (live, releasing): (Vec<_>, Vec<_>) = known.into_iter().partition(|known| known.member.is_live());
         let mut used: BTreeSet<LabelValue> = releasing.into_iter().filter_map(|known| known.domain).collect();
-        let pairs = Pairs::among(&live);
+        let pairs = Pairs::new(&live);
         let mut places: Vec<Place<'a>> = Vec::with_capacity(live.len());
         let mut outgoing: BTreeMap<&HostId, Known<'a>> = BTreeMap::new();
         for mut known in live {

@@ -57,7 +57,7 @@ impl Received {
                 // The handler has read the earlier messages.
                 self.charge.clear();
             }
-            if !self.framing.within_a_message() {
+            if !self.framing.is_inside_message() {
                 self.due = None;
             }
         }
@@ -94,7 +94,7 @@ impl HttpBody for Received {
                 }
             });
         }
-        if this.endless && !this.framing.within_a_message() {
+        if this.endless && !this.framing.is_inside_message() {
             return Poll::Pending;
         }
         let arrival = this.charge.account().arrival();

@@ -113,7 +113,7 @@ impl Elements {
                     self.number(number)?;
                 }
             }
-            self.leave()?;
+            self.end_messages()?;
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Elements {
     }
 
     /// Leaves the messages that end here.
-    fn leave(&mut self) -> Result<(), Error> {
+    fn end_messages(&mut self) -> Result<(), Error> {
         while let Some(end) = self.ends.last()
             && self.at >= *end
         {

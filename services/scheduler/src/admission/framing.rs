@@ -97,7 +97,7 @@ impl Framing {
         self.length > MAX_SMALL_BYTES
     }
 
-    pub(super) fn within_a_message(&self) -> bool {
+    pub(super) fn is_inside_message(&self) -> bool {
         self.filled > 0 || self.rest > 0
     }
 }
@@ -118,12 +118,12 @@ mod tests {
         for size in 1..all.len() {
             let mut framing = Framing::new(Call::GetHost);
             let begun: usize = all.chunks(size).map(|chunk| framing.take(chunk).unwrap()).sum();
-            assert!(!framing.within_a_message(), "chunks of {size}");
+            assert!(!framing.is_inside_message(), "chunks of {size}");
             assert_eq!(begun, 3, "chunks of {size}");
         }
         let mut framing = Framing::new(Call::GetHost);
-        assert!(framing.take(&all[..2]).unwrap() == 1 && framing.within_a_message());
-        assert!(framing.take(&all[2..7]).unwrap() == 0 && framing.within_a_message());
+        assert!(framing.take(&all[..2]).unwrap() == 1 && framing.is_inside_message());
+        assert!(framing.take(&all[2..7]).unwrap() == 0 && framing.is_inside_message());
     }
 
     #[test]

@@ -126,7 +126,7 @@ impl Admission {
         let received = |body| bodies::Received::new(body, call, metrics, &guard, endless);
         let request = request.map(|body| Body::new(received(body)));
         let changes = record.changes().clone();
-        let answer = load::within(deadline, changes, next.run(request)).await;
+        let answer = load::with_deadline(deadline, changes, next.run(request)).await;
         let Some(mut answer) = answer else {
             let maybe = descriptor.effect == Effect::Write;
             return record.refused(Error::TooLate { maybe }, Some(guard));

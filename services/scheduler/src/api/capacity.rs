@@ -333,7 +333,7 @@ mod tests {
     /// Names of the sites that had no time for a question whose caller waits so long.
     async fn busy(region: &Region, time: Duration) -> Vec<String> {
         let deadline = Instant::now() + time;
-        let found = load::within(
+        let found = load::with_deadline(
             Some(deadline.into()),
             CallChanges::default(),
             find(region, "one", question()),

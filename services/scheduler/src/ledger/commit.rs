@@ -140,13 +140,13 @@ impl Committer {
     /// # Errors
     /// [`Stopped`] when the writer has ended.
     pub async fn reserve_within(&self, share: &Share) -> Result<Permit, Stopped> {
-        let under_way = share.under_way().await.ok_or(Stopped)?;
-        let _in_order = share.in_order().await;
+        let under_way = share.begin().await.ok_or(Stopped)?;
+        let _in_order = share.lock_in_order().await;
         loop {
             if !share.is_full() {
                 let permit = self.reserve().await?;
                 if !share.is_full() {
-                    return Ok(permit.within(share.clone(), under_way));
+                    return Ok(permit.with_share(share.clone(), under_way));
                 }
             }
             tokio::select! {
@@ -161,7 +161,7 @@ impl Committer {
     /// # Errors
     /// [`Stopped`] when the writer has ended before.
     pub async fn durable(&self, commit: Commit) -> Result<Commit, Stopped> {
-        let told = self.waiting.until(commit);
+        let told = self.waiting.waiter(commit);
         if self.sender.is_closed() && *self.durable.borrow() < commit {
             return Err(Stopped);
         }
@@ -259,7 +259,7 @@ impl Writer {
             Err(Error::Refused { stored, cause: _ }) => {
                 let rest = batch.split_off(stored.min(batch.len()));
                 self.accept(batch, durable);
-                self.take_apart(ledger, rest.into(), durable, undo)
+                self.store_divided(ledger, rest.into(), durable, undo)
             }
             Err(error) => Err(error),
         }
@@ -273,7 +273,7 @@ impl Writer {
     }
 
     /// Stores changes in smaller and smaller batches, until the ones that the storage refuses are found.
-    fn take_apart(
+    fn store_divided(
         &mut self,
         ledger: &dyn Ledger,
         mut rest: VecDeque<Change>,

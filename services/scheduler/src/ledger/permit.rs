@@ -53,7 +53,7 @@ impl Permit {
     }
 
     /// The same within a site's share.
-    pub(super) fn within(self, share: Share, under_way: UnderWay) -> Self {
+    pub(super) fn with_share(self, share: Share, under_way: UnderWay) -> Self {
         Self {
             share: Some(share),
             _under_way: Some(under_way),

@@ -287,12 +287,12 @@ impl Ledger for Redb {
     }
 
     fn export(&self, take: &mut dyn FnMut(disk::Entry) -> Result<(), Error>) -> Result<(), Error> {
-        moving::hand_out(&self.database, take)
+        moving::export_all(&self.database, take)
     }
 
     fn import(&self, entries: &mut dyn Iterator<Item = Result<disk::Entry, Error>>) -> Result<(), Error> {
         export::require_empty(&self.load()?)?;
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        moving::take_in(&self.database, entries, &mut shares)
+        moving::import_all(&self.database, entries, &mut shares)
     }
 }

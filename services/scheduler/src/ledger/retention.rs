@@ -121,7 +121,7 @@ impl Trim {
     }
 
     /// Whether it may remove more.
-    pub(crate) fn goes_on(&self) -> bool {
+    pub(crate) fn may_remove_more(&self) -> bool {
         self.old.entries() > 0 || self.full.entries() > 0
     }
 }

@@ -58,7 +58,7 @@ pub(super) struct Charge {
 
 impl Share {
     /// Waits until another change of the site may be under way: in the order in which they come. `None`: never again.
-    pub(super) async fn under_way(&self) -> Option<UnderWay> {
+    pub(super) async fn begin(&self) -> Option<UnderWay> {
         let permit = Arc::clone(&self.0.under_way).acquire_owned().await;
         permit.ok().map(|permit| UnderWay { _permit: permit })
     }
@@ -69,7 +69,7 @@ impl Share {
     }
 
     /// Waits until this caller has waited longest, and keeps that turn until the guard is dropped.
-    pub(super) async fn in_order(&self) -> MutexGuard<'_, ()> {
+    pub(super) async fn lock_in_order(&self) -> MutexGuard<'_, ()> {
         self.0.turn.lock().await
     }
 

@@ -47,7 +47,7 @@ impl Waiting {
     }
 
     /// A receiver that gets a message when `commit` is durable, and an error if the writer ends before that.
-    pub(super) fn until(&self, commit: Commit) -> Waiter {
+    pub(super) fn waiter(&self, commit: Commit) -> Waiter {
         let (sender, waiter) = oneshot::channel();
         let mut state = self.lock();
         if state.durable >= commit {
@@ -101,11 +101,11 @@ mod tests {
     fn each_waiter_resumes_once_its_revision_is_durable() {
         let (waiting, notifier) = waiting(at(3));
         assert_eq!(
-            waiting.until(at(3)).blocking_recv(),
+            waiting.waiter(at(3)).blocking_recv(),
             Ok(at(3)),
             "it is durable already"
         );
-        let (mut four, mut six) = (waiting.until(at(4)), waiting.until(at(6)));
+        let (mut four, mut six) = (waiting.waiter(at(4)), waiting.waiter(at(6)));
         notifier.notify(at(5));
         assert_eq!(four.try_recv(), Ok(at(5)));
         assert_eq!(six.try_recv(), Err(oneshot::error::TryRecvError::Empty));
@@ -116,12 +116,12 @@ mod tests {
     #[test]
     fn waiters_see_the_end_of_the_writer() {
         let (waiting, notifier) = waiting(at(3));
-        let five = waiting.until(at(5));
+        let five = waiting.waiter(at(5));
         drop(notifier);
         assert!(five.blocking_recv().is_err());
-        assert!(waiting.until(at(5)).blocking_recv().is_err());
+        assert!(waiting.waiter(at(5)).blocking_recv().is_err());
         assert_eq!(
-            waiting.until(at(2)).blocking_recv(),
+            waiting.waiter(at(2)).blocking_recv(),
             Ok(at(3)),
             "this one is durable"
         );
@@ -130,9 +130,9 @@ mod tests {
     #[test]
     fn waiters_who_have_gone_are_forgotten() {
         let (waiting, _telling) = waiting(at(3));
-        let stays = waiting.until(at(4));
+        let stays = waiting.waiter(at(4));
         for _ in 0..10_000 {
-            drop(waiting.until(at(4)));
+            drop(waiting.waiter(at(4)));
         }
         let kept: usize = waiting.lock().waiters.values().map(Vec::len).sum();
         assert!(kept < 16, "{kept} are kept");

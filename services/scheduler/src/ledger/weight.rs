@@ -87,7 +87,7 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
         return Ok(());
     }
     Err(TooLarge {
-        what: what(change),
+        what: description(change),
         place: LEDGER,
         bytes,
         limit,
@@ -95,7 +95,7 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
 }
 
 /// What a change is about, for people.
-fn what(change: &Change) -> String {
+fn description(change: &Change) -> String {
     let site = clip(change.site(), MAX_NAME_BYTES);
     match change {
         Change::Record {

@@ -34,7 +34,7 @@ impl Cooldowns {
     }
 
     /// Until when the caller pauses; `None`: it does not.
-    fn until(&self, caller: &str) -> Option<Instant> {
+    fn paused_until(&self, caller: &str) -> Option<Instant> {
         let now = Instant::now();
         let mut callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         callers.retain(|_, until| *until > now);
@@ -45,7 +45,7 @@ impl Cooldowns {
     pub(super) async fn permit(&self, copies: &Turns, caller: &str) -> Result<TurnPermit, Stopped> {
         loop {
             let permit = copies.take(caller).await?;
-            let Some(until) = self.until(caller) else {
+            let Some(until) = self.paused_until(caller) else {
                 return Ok(permit);
             };
             // Other callers may use the permit during the pause.
@@ -56,7 +56,7 @@ impl Cooldowns {
 
     /// The same permit if the caller need not wait for it.
     pub(super) fn try_permit(&self, copies: &Turns, caller: &str) -> Option<TurnPermit> {
-        if self.until(caller).is_some() {
+        if self.paused_until(caller).is_some() {
             return None;
         }
         copies.try_take(caller)
@@ -90,14 +90,17 @@ mod tests {
         let cooldowns = Cooldowns::default();
         let now = Instant::now();
         cooldowns.record("short", COOLDOWN_THRESHOLD);
-        assert_eq!(cooldowns.until("short"), None);
+        assert_eq!(cooldowns.paused_until("short"), None);
         cooldowns.record("long", COOLDOWN_THRESHOLD * 20);
         cooldowns.record("long", COOLDOWN_THRESHOLD * 2);
-        assert_eq!(cooldowns.until("long"), Some(now + COOLDOWN_THRESHOLD * 20));
+        assert_eq!(
+            cooldowns.paused_until("long"),
+            Some(now + COOLDOWN_THRESHOLD * 20)
+        );
         cooldowns.record("longest", MAX_COOLDOWN * 2);
-        assert_eq!(cooldowns.until("longest"), Some(now + MAX_COOLDOWN));
+        assert_eq!(cooldowns.paused_until("longest"), Some(now + MAX_COOLDOWN));
         tokio::time::advance(MAX_COOLDOWN).await;
-        assert_eq!(cooldowns.until("long"), None);
+        assert_eq!(cooldowns.paused_until("long"), None);
         assert!(cooldowns.0.lock().unwrap().is_empty());
     }
 }

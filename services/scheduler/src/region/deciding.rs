@@ -2,7 +2,7 @@
 
 use super::{
     Region,
-    shared::{SharedSite, aside},
+    shared::{SharedSite, run_blocking},
 };
 use crate::{
     error::Error,
@@ -34,13 +34,14 @@ impl Region {
     }
 
     /// The same where it may take long.
-    pub(super) async fn decide_aside<T>(
+    pub(super) async fn decide_blocking<T>(
         &self,
         site: &SharedSite,
         action: &'static str,
         decide: impl FnOnce(&mut Site) -> T,
     ) -> T {
-        self.decide(site, action, |site| aside(|| decide(site))).await
+        self.decide(site, action, |site| run_blocking(|| decide(site)))
+            .await
     }
 
     /// A place in the ledger's queue for a caller who still waits for the answer.

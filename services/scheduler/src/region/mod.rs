@@ -38,7 +38,7 @@ pub use undo::Undo;
 use clock::Clock;
 use cooldowns::Cooldowns;
 use copy_memory::CopyMemory;
-use shared::aside;
+use shared::run_blocking;
 use turns::Turns;
 
 use crate::{
@@ -245,7 +245,7 @@ impl Region {
         let is_large =
             apply.spec.wanted() > MAX_INLINE_HOSTS || site.reading().await.is_refused(&apply.cluster);
         let outcome = if is_large {
-            self.decide_aside(&site, author.action, |site| site.apply(apply, &author, permit))
+            self.decide_blocking(&site, author.action, |site| site.apply(apply, &author, permit))
                 .await
         } else {
             self.decide(&site, author.action, |site| site.apply(apply, &author, permit))
@@ -412,7 +412,7 @@ impl Region {
         };
         let repaired = {
             let mut site = shared.changing().await;
-            aside(|| site.repair(dry_run, &author, permit))
+            run_blocking(|| site.repair(dry_run, &author, permit))
         }?;
         shared.retry.notify_one();
         self.inner.committer.durable(repaired.commit).await?;

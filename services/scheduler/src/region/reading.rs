@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::{
     Region,
     copy_memory::CopyPermit,
-    shared::{SharedSite, aside},
+    shared::{SharedSite, run_blocking},
 };
 use crate::{error::Error, site::Site};
 
@@ -50,7 +50,7 @@ impl Region {
         }
         // The site was locked in each turn: wait for the lock, without a turn.
         let site = site.reading().await;
-        Ok(aside(|| slice(&site)))
+        Ok(run_blocking(|| slice(&site)))
     }
 
     /// Reads a slice that copies the hosts of the site, for a part of the time at most, and returns it with the permit to keep the copy. `None`:
@@ -97,7 +97,7 @@ impl Region {
             if let Ok(locked) = timeout(LOCK_TIMEOUT.min(left), site.reading()).await
                 && site.copies.reserve()
             {
-                let read = aside(|| copied(site, &locked, slice));
+                let read = run_blocking(|| copied(site, &locked, slice));
                 return Ok(Some((read, permit)));
             }
             drop(permit);
@@ -112,7 +112,7 @@ impl Region {
                 if let Some(permit) = self.try_copy(caller, site)
                     && site.copies.reserve()
                 {
-                    let read = aside(|| copied(site, &locked, slice));
+                    let read = run_blocking(|| copied(site, &locked, slice));
                     return Ok(Some((read, permit)));
                 }
             }

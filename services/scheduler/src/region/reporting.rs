@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::{
     Region, SCHEDULER_CALLER,
-    shared::{SharedSite, aside},
+    shared::{SharedSite, run_blocking},
 };
 use crate::{
     error::Error,
@@ -147,7 +147,7 @@ impl Region {
         };
         let touched = {
             let mut site = shared.changing().await;
-            aside(|| site.complete_snapshot(session, &author, permit))
+            run_blocking(|| site.complete_snapshot(session, &author, permit))
         }?;
         self.settle(&shared, session, touched).await?;
         if let Some(withheld) = shared.reporters.line() {

@@ -142,7 +142,7 @@ impl Region {
                 now: self.now(),
             };
             let begun = Instant::now();
-            self.decide_aside(site, author.action, |site| site.retry(&cluster, &author, permit))
+            self.decide_blocking(site, author.action, |site| site.retry(&cluster, &author, permit))
                 .await;
             decided += begun.elapsed();
             tokio::task::yield_now().await;

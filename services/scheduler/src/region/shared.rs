@@ -175,7 +175,7 @@ impl SharedSite {
     /// await.
     pub fn lock(&self) -> Changing<'_> {
         self.exclusive().unwrap_or_else(|| {
-            let site = aside(|| self.state.write().unwrap_or_else(PoisonError::into_inner));
+            let site = run_blocking(|| self.state.write().unwrap_or_else(PoisonError::into_inner));
             self.changed(site)
         })
     }
@@ -183,7 +183,7 @@ impl SharedSite {
     /// The same for reading, together with other readers.
     pub fn read(&self) -> Reading<'_> {
         self.shared().unwrap_or_else(|| {
-            let site = aside(|| self.state.read().unwrap_or_else(PoisonError::into_inner));
+            let site = run_blocking(|| self.state.read().unwrap_or_else(PoisonError::into_inner));
             self.read_locked(site)
         })
     }
@@ -313,7 +313,7 @@ impl SharedSite {
 
 /// Does what may take long while another thread takes over the other tasks of this one, so that waiting for one site, or deciding in it,
 /// delays no other site.
-pub(super) fn aside<T>(work: impl FnOnce() -> T) -> T {
+pub(super) fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     let threads = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     if matches!(threads, Ok(RuntimeFlavor::MultiThread)) {
         tokio::task::block_in_place(work)

@@ -46,7 +46,7 @@ impl Site {
         {
             Limit::Members.require(&self.name, cluster.members().len(), self.limits.members)?;
         }
-        self.leave_out(id, &mut changes.clusters);
+        self.omit_excess(id, &mut changes.clusters);
         let Err(mut refused) = self.room_for(changes) else {
             return Ok(());
         };
@@ -71,7 +71,7 @@ impl Site {
     }
 
     /// Leaves out clusters that hold nothing and are more than the share of their namespace.
-    fn leave_out(&mut self, id: &SessionId, clusters: &mut Vec<Cluster>) {
+    fn omit_excess(&mut self, id: &SessionId, clusters: &mut Vec<Cluster>) {
         let mut taken = self.taken(clusters);
         if taken.iter().all(|taken| *taken) {
             return;
@@ -87,7 +87,7 @@ impl Site {
         clusters.retain(|cluster| {
             let name = &cluster.id().name;
             let is_taken = taken.next().unwrap_or(true);
-            if !is_taken && self.existence.leave_out(name) && let Some(withheld) = self.lines.left_out.line() {
+            if !is_taken && self.existence.omit(name) && let Some(withheld) = self.lines.left_out.line() {
                 tracing::warn!(site = self.name, cluster = %name, withheld, "ignoring this and further SIPClusters without hosts, which get none: their namespace has more than its share of the limit `clusters`. Delete SIPClusters of that namespace that are not needed, or start the scheduler with a higher --site-clusters");
             }
             is_taken

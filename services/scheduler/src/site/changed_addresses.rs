@@ -34,7 +34,7 @@ pub(super) fn left_behind(mut member: Member) -> Member {
 pub(super) fn follow_moved_hosts(view: View<'_>, record: &mut Record, most: usize) -> usize {
     let mut added = 0;
     for (id, left) in moved(view, record) {
-        if let Left::Added = leave(record, &id, &left, added < most) {
+        if let Left::Added = record_former_place(record, &id, &left, added < most) {
             added += 1;
         }
     }
@@ -80,7 +80,7 @@ enum Left {
 /// Maximum number of former places of one host. One that reports more addresses than this waits until earlier ones are free.
 const MAX_PLACES: u32 = 8;
 
-fn leave(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> Left {
+fn record_former_place(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> Left {
     let Some(member) = record.members.get(id) else {
         return Left::Kept;
     };
@@ -96,7 +96,7 @@ fn leave(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> 
     };
     let outcome = if let Some(known) = places.iter().find(is_known).cloned() {
         if let Some(known) = record.members.get_mut(&known) {
-            again(known);
+            release_again(known);
         }
         Left::Known
     } else {
@@ -112,7 +112,7 @@ fn leave(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> 
     if let Some(member) = record.members.get_mut(id) {
         // An earlier confirmation of the release does not cover the changed addresses.
         if member.state == MemberState::Releasing {
-            again(member);
+            release_again(member);
         }
         member.addresses.retain(|network, _| !left.contains_key(network));
     }
@@ -120,7 +120,7 @@ fn leave(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> 
 }
 
 /// Releases a member once more: no earlier confirmation counts.
-fn again(member: &mut Member) {
+fn release_again(member: &mut Member) {
     member.renumber();
     member.confirmed = false;
 }

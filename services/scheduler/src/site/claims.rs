@@ -217,7 +217,7 @@ impl Claims {
 
     /// The newest state of every cluster that changed after `cursor` and up to `upto`, as [`Changes::after`] says.
     pub(super) fn changes(&self, cursor: Cursor, upto: u64, limit: usize) -> Option<Vec<Changed>> {
-        self.changes.after(cursor, upto, limit, &self.records)
+        self.changes.changed_after(cursor, upto, limit, &self.records)
     }
 }
 

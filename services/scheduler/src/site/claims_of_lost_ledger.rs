@@ -240,7 +240,7 @@ fn is_promising(known: Known<'_>, observed: &Cluster) -> bool {
 /// goes on as that.
 fn current<'a>(inventory: &'a Inventory, status: &Status<'_>, member: &'a Member) -> &'a HostId {
     let named = &member.host;
-    let goes_on = || {
+    let continuing = || {
         let now = inventory.incarnation(&named.name)?;
         let labels = inventory.reported(now)?.labels_for(&status.observed.id().name);
         let is_ours = labels == Labels::Ours(member.role.as_ref()?);
@@ -248,7 +248,7 @@ fn current<'a>(inventory: &'a Inventory, status: &Status<'_>, member: &'a Member
     };
     match inventory.reported(named) {
         Some(_) => named,
-        None => goes_on().unwrap_or(named),
+        None => continuing().unwrap_or(named),
     }
 }
 

@@ -106,7 +106,7 @@ impl Existence {
     }
 
     /// Takes in that a `SIPCluster` is reported and left out. Returns whether it is the first one of the stream.
-    pub(super) fn leave_out(&mut self, name: &ClusterName) -> bool {
+    pub(super) fn omit(&mut self, name: &ClusterName) -> bool {
         let LeftOut { reports, namespaces } = &mut self.left_out;
         *reports += 1;
         if !namespaces.contains(name.namespace()) {
@@ -116,7 +116,7 @@ impl Existence {
     }
 
     /// How many reported `SIPCluster`s of the present stream were left out; one that is reported again counts again.
-    pub(super) fn left_out(&self) -> usize {
+    pub(super) fn omitted(&self) -> usize {
         self.left_out.reports
     }
 
@@ -125,7 +125,7 @@ impl Existence {
         for name in names {
             if let Some(gone) = self.observed.remove(name) {
                 self.shares.remove(name, gone.bytes());
-                self.leave_out(name);
+                self.omit(name);
             }
         }
     }

@@ -24,7 +24,7 @@ impl Site {
         let due = self
             .records()
             .values()
-            .filter(|record| decide::is_due(view, record) && !self.stands(record));
+            .filter(|record| decide::is_due(view, record) && !self.is_refusal_current(record));
         let mut order: Vec<_> = due.map(|record| decide::priority(view, record, now)).collect();
         order.sort();
         order.into_iter().map(|waiting| waiting.cluster).collect()
@@ -39,7 +39,7 @@ impl Site {
     }
 
     /// Whether nothing has changed since a cluster was refused. When members are to be replaced depends on the time too.
-    pub(super) fn stands(&self, record: &Record) -> bool {
+    pub(super) fn is_refusal_current(&self, record: &Record) -> bool {
         let mut members = record.members.iter();
         let waits_for_growth = members.all(|(id, member)| {
             if member.state == MemberState::Releasing {
@@ -48,7 +48,7 @@ impl Site {
                 member.failed_since.is_none() && !member.is_beside()
             }
         });
-        waits_for_growth && self.refused.stands(&record.cluster)
+        waits_for_growth && self.refused.is_current(&record.cluster)
     }
 
     /// What is to be decided for a shape, with a copy of the site's hosts: deciding it claims nothing, and needs no lock.

@@ -191,7 +191,7 @@ impl Limit {
         }
         let why = format!(
             "{most} {} are allowed, and this would be {found}: {}",
-            self.what(),
+            self.counted(),
             self.help()
         );
         Err(self.full(site, why))
@@ -213,7 +213,7 @@ impl Limit {
         if all.saturating_add(own) <= most {
             return Ok(());
         }
-        let (what, others) = (self.what(), all - own);
+        let (what, others) = (self.counted(), all - own);
         let help = self.help();
         let why = if own > others {
             format!(
@@ -232,7 +232,7 @@ impl Limit {
         matches!(error, Error::SiteFull { limit, .. } if *limit == self.name())
     }
 
-    fn what(self) -> &'static str {
+    fn counted(self) -> &'static str {
         match self {
             Self::Sites => "sites of the region",
             Self::Hosts => "hosts that it reports",

@@ -172,7 +172,7 @@ impl Positions {
 
     /// The highest revision that a ledger is known to have issued to the site before anything of it was reported, or that
     /// this one has issued since.
-    fn known(&self) -> u64 {
+    fn highest_issued(&self) -> u64 {
         if self.is_complete() {
             self.issued
         } else if self.is_raised() {
@@ -194,7 +194,7 @@ impl Positions {
 
     /// Whether the site shows more than the ledger knows.
     pub(super) fn is_beyond(&self, shown: SitePosition) -> bool {
-        shown.epoch() > self.history().epoch() || shown.revision() > self.known()
+        shown.epoch() > self.history().epoch() || shown.revision() > self.highest_issued()
     }
 
     /// A release mark of that number.
@@ -216,7 +216,9 @@ impl Positions {
         if self.is_raised() {
             Cause::More
         } else {
-            Cause::Lost { known: self.known() }
+            Cause::Lost {
+                known: self.highest_issued(),
+            }
         }
     }
 
@@ -236,7 +238,7 @@ impl Positions {
             "{who} position {shown} (epoch.revision), and this ledger has issued only epoch {} and revisions up to {}, as after a loss or \
              a restore: new revisions are above both",
             self.history().epoch(),
-            self.known()
+            self.highest_issued()
         );
         if let Some(withheld) = log.line() {
             tracing::warn!(site, caller = author.caller, withheld, "{why}");

@@ -73,7 +73,7 @@ impl RefusedClusters {
         {
             self.waiting.insert(QueuePosition::new(after));
         }
-        if before.is_some_and(|before| gives_up(before, after)) {
+        if before.is_some_and(|before| frees_capacity(before, after)) {
             self.change();
         }
     }
@@ -100,7 +100,7 @@ impl RefusedClusters {
     }
 
     /// Whether a cluster's refusal stands since it was decided last, and its record says so.
-    pub(super) fn stands(&self, cluster: &ClusterName) -> bool {
+    pub(super) fn is_current(&self, cluster: &ClusterName) -> bool {
         let decided = self.decided.get(cluster);
         decided.is_some_and(|decided| decided.recorded && decided.change == self.change)
     }
@@ -124,7 +124,7 @@ fn is_refused(record: &Record) -> bool {
 }
 
 /// Whether a cluster has less than before of what others may want.
-fn gives_up(before: &Record, after: Option<&Record>) -> bool {
+fn frees_capacity(before: &Record, after: Option<&Record>) -> bool {
     let Some(after) = after else {
         return true;
     };

@@ -129,16 +129,16 @@ impl Machines {
 
     fn show_bmc(&mut self, name: &HostName, bmc: &Bmc) -> BTreeSet<HostName> {
         self.shown_behind.insert((bmc.clone(), Part::Is(name.clone())));
-        self.few(bmc)
+        self.hosts_sharing(bmc)
     }
 
     fn hide_bmc(&mut self, name: &HostName, bmc: &Bmc) -> BTreeSet<HostName> {
         self.shown_behind.remove(&(bmc.clone(), Part::Is(name.clone())));
-        self.few(bmc)
+        self.hosts_sharing(bmc)
     }
 
     /// The hosts that show a BMC, if there are so few of them that one more makes a difference.
-    fn few(&self, bmc: &Bmc) -> BTreeSet<HostName> {
+    fn hosts_sharing(&self, bmc: &Bmc) -> BTreeSet<HostName> {
         let some = self.showing_bmc(bmc).take(MAX_COMPARED_MEMBERS + 1);
         let some: BTreeSet<HostName> = some.cloned().collect();
         if some.len() <= MAX_COMPARED_MEMBERS {
@@ -259,7 +259,7 @@ impl Machines {
             let clusters = self.clusters_at(*address);
             clusters.filter(move |cluster| self.members_at(*address, cluster).any(|id| id != host))
         });
-        let behind = self.behind(shows).filter(move |(id, _)| !is_there(id));
+        let behind = self.members_by_bmc(shows).filter(move |(id, _)| !is_there(id));
         named
             .map(|(_, member)| &member.cluster)
             .chain(at)
@@ -276,7 +276,7 @@ impl Machines {
         });
         let at = shows.addresses.iter();
         let at = at.flat_map(|address| self.members_at(*address, cluster));
-        let behind = self.behind(shows).filter(|(_, of)| *of == cluster);
+        let behind = self.members_by_bmc(shows).filter(|(_, of)| *of == cluster);
         named
             .chain(at.cloned())
             .chain(behind.map(|(id, _)| id.clone()))
@@ -284,7 +284,7 @@ impl Machines {
     }
 
     /// The members behind the BMC that a host shows, if no other host shows it.
-    fn behind<'a>(
+    fn members_by_bmc<'a>(
         &'a self,
         shows: &Identity,
     ) -> impl Iterator<Item = (&'a HostId, &'a ClusterName)> + use<'a> {

@@ -260,7 +260,7 @@ fn adopt(view: View<'_>, record: &mut Record) {
         }
         if member.state != MemberState::Releasing {
             let told = if promise.is_some() { promised } else { &none };
-            pair_again(record, id, told);
+            restore_pair(record, id, told);
         }
         record.members.insert(id.clone(), member);
     }
@@ -269,7 +269,7 @@ fn adopt(view: View<'_>, record: &mut Record) {
 /// Keeps a member that comes back beside the one that was claimed in its place and is not bound yet: its host was gone, and a backup that
 /// was restored may know nothing of it. `told`: members of a status that names both, which tells whether they are a pair. If the first was
 /// released and claimed again, they are none.
-fn pair_again(record: &mut Record, id: &HostId, told: &BTreeMap<HostId, Promise>) {
+fn restore_pair(record: &mut Record, id: &HostId, told: &BTreeMap<HostId, Promise>) {
     for (new, member) in &mut record.members {
         let is_unbound = member.state == MemberState::Claimed;
         let is_told = told.get(new).is_some_and(|promise| promise.replaces.is_some());

@@ -236,7 +236,7 @@ impl Site {
             last_report: self.last_report,
             inventory_bytes: self.inventory.bytes() + self.existence.bytes(),
             record_bytes: self.claims.bytes(),
-            left_out: self.existence.left_out(),
+            left_out: self.existence.omitted(),
         }
     }
 

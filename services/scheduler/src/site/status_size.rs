@@ -51,7 +51,7 @@ pub(super) fn require(
     }
     let what = format!("{} in site {site:?} with {} hosts", after.cluster, hosts(after));
     Err(TooLarge {
-        what: format!("{what}{}", besides(after)),
+        what: format!("{what}{}", other_fields(after)),
         place: "the status of its SIPCluster",
         bytes,
         limit,
@@ -83,7 +83,7 @@ pub(super) fn replacements(padded: &Record, record: &Record) -> usize {
 }
 
 /// What the object takes besides its members, where that is more than every cluster has; for people.
-pub(super) fn besides(record: &Record) -> String {
+pub(super) fn other_fields(record: &Record) -> String {
     match record.spec.other_bytes() {
         0 => String::new(),
         other => format!(" and {other} bytes of spec, annotations and endpoints"),

@@ -63,7 +63,7 @@ impl StepLimits<'_> {
                 self.site,
                 status_size::hosts(after),
                 padded.members.len() - after.members.len(),
-                status_size::besides(after)
+                status_size::other_fields(after)
             ),
             ..error
         })

@@ -259,7 +259,7 @@ impl Site {
         let Some(known) = self.claims.get(cluster) else {
             return;
         };
-        if !is_due(self.view(), known) || self.stands(known) {
+        if !is_due(self.view(), known) || self.is_refusal_current(known) {
             return;
         }
         let limits = self.step_limits(cluster, permit.largest());

@@ -107,7 +107,7 @@ impl Elected {
     }
 
     /// Waits until the leader's key is gone, or it is time to look again.
-    async fn gone(&self, location: &Location, since: i64) -> Result<(), ledger::Error> {
+    async fn wait_until_vacant(&self, location: &Location, since: i64) -> Result<(), ledger::Error> {
         let mut client = location.client();
         let options = WatchOptions::new().with_start_revision(since + 1);
         let watch = client.watch(location.leader(), Some(options));
@@ -128,7 +128,7 @@ impl Elected {
     }
 
     /// Tries to make the leader's key.
-    async fn stand(&self, location: &Location) -> Result<Option<Tenure>, ledger::Error> {
+    async fn try_acquire(&self, location: &Location) -> Result<Option<Tenure>, ledger::Error> {
         let time = self.time();
         let begun = Instant::now();
         let seconds = i64::from(self.args.etcd_lease_seconds);
@@ -149,16 +149,16 @@ impl Elected {
             .when([Compare::create_revision(location.leader(), CompareOp::Equal, 0)])
             .and_then([TxnOp::put(location.leader(), &*self.address, Some(mine))])
             .or_else([TxnOp::get(location.leader(), None)]);
-        let stand = || {
+        let acquire = || {
             let (mut client, transaction) = (location.client(), transaction.clone());
             async move { client.txn(transaction).await }
         };
-        let answer = send(time, "write the leader's key in etcd", stand).await?;
+        let answer = send(time, "write the leader's key in etcd", acquire).await?;
         let Some(elected) = self::elected(&answer, lease) else {
             self.end().await;
             return Ok(None);
         };
-        let right = Arc::new(Right::until(begun + held(time)));
+        let right = Arc::new(Right::expiring_at(begun + held(time)));
         let lost = CancellationToken::new();
         let renewal = Renewal::begin(location.clone(), lease, time, Arc::clone(&right), lost.clone())
             .map_err(ledger::Error::storage("renew the lease"))?;
@@ -194,10 +194,10 @@ impl Elected {
             match self.leader(location).await? {
                 Some((leader, since)) => {
                     waiting(Some(&leader), "another scheduler was elected");
-                    self.gone(location, since).await?;
+                    self.wait_until_vacant(location, since).await?;
                 }
                 None => {
-                    if let Some(tenure) = Box::pin(self.stand(location)).await? {
+                    if let Some(tenure) = Box::pin(self.try_acquire(location)).await? {
                         return Ok(tenure);
                     }
                 }

@@ -57,7 +57,7 @@ impl Renewal {
 
 /// Renews the lease until the right has lapsed, which is before the lease can have ended.
 async fn renew(shared: &Location, lease: i64, time: Duration, right: &Right) {
-    let location = match shared.another().await {
+    let location = match shared.reconnect().await {
         Ok(location) => location,
         Err(error) => {
             tracing::error!(error = error.chain(), "the lease cannot be renewed");

@@ -98,7 +98,7 @@ impl Supervisor {
                     let end = self.serve(tenure, contents, &shutdown).await;
                     match end {
                         End::Requested => break,
-                        End::Over { cause, durable } => held = self.fall_back(&cause, durable),
+                        End::Over { cause, durable } => held = self.set_standing_after_term(&cause, durable),
                     }
                     self.backend.end().await;
                     if began.elapsed() > BACKOFF_RESET {
@@ -110,7 +110,7 @@ impl Supervisor {
             };
             match refused {
                 Some(Refused { error, readable: _ }) if first => return Err(error),
-                Some(Refused { error, readable }) => self.still_refused(&error, readable),
+                Some(Refused { error, readable }) => self.set_refused(&error, readable),
                 None => {}
             }
             let pause = tokio::time::sleep(pauses.next().unwrap_or(TERM_BACKOFF[1]));
@@ -173,7 +173,7 @@ impl Supervisor {
 
         let cause = tokio::select! {
             biased;
-            written = &mut writing => return self::over(written, None),
+            written = &mut writing => return self::term_end(written, None),
             () = lost.cancelled() => Some("this process no longer leads"),
             () = shutdown.cancelled() => None,
             _ = &mut retries => Some("the task that decides pending clusters again has ended"),
@@ -194,12 +194,12 @@ impl Supervisor {
         let written = writing.await;
         match (&written, cause) {
             (Ok((Ok(()), _)), None) => End::Requested,
-            _ => over(written, cause),
+            _ => term_end(written, cause),
         }
     }
 
     /// Sets the standing after a term: read-only if this process owns the storage and knows what is durable, otherwise waiting.
-    fn fall_back(&self, cause: &Arc<str>, durable: Option<Contents>) -> Option<Writer> {
+    fn set_standing_after_term(&self, cause: &Arc<str>, durable: Option<Contents>) -> Option<Writer> {
         let Some(durable) = durable.filter(|_| self.backend.sole_owner()) else {
             self.wait(None, cause);
             return None;
@@ -230,7 +230,7 @@ impl Supervisor {
         });
     }
 
-    fn still_refused(&self, error: &ledger::Error, readable: Option<Arc<dyn Ledger>>) {
+    fn set_refused(&self, error: &ledger::Error, readable: Option<Arc<dyn Ledger>>) {
         let why: Arc<str> = error.chain().into();
         tracing::warn!(cause = &*why, "no term can begin");
         let read_only = self.standing.send_if_modified(|standing| match standing {
@@ -267,7 +267,7 @@ impl Supervisor {
 
 type Written = Result<(Result<(), ledger::Error>, Contents), tokio::task::JoinError>;
 
-fn over(written: Written, cause: Option<&str>) -> End {
+fn term_end(written: Written, cause: Option<&str>) -> End {
     let (why, durable) = match written {
         Ok((Err(error), durable)) => (Some(error.chain()), Some(durable)),
         Ok((Ok(()), durable)) => (None, Some(durable)),

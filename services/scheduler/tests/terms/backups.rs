@@ -61,7 +61,8 @@ async fn exports_are_written_while_there_is_a_term_and_the_oldest_go() {
     stage.apply("one").await.unwrap();
     let registered = Metrics::default();
     let metrics = BackupMetrics::registered(&registered);
-    let backups = Backups::every(folder.path(), EVERY, 2, stage.terms.clone(), metrics.clone()).unwrap();
+    let backups =
+        Backups::with_interval(folder.path(), EVERY, 2, stage.terms.clone(), metrics.clone()).unwrap();
     let running = tokio::spawn(backups.run());
 
     let begun = std::time::Instant::now();
@@ -109,7 +110,7 @@ async fn exports_are_written_while_there_is_a_term_and_the_oldest_go() {
     running.abort();
 
     // Another process finds what there is.
-    let again = Backups::every(
+    let again = Backups::with_interval(
         folder.path(),
         Duration::from_hours(1),
         2,

@@ -160,7 +160,7 @@ fn decide_each(
 
 /// The site of an input, and the members that each cluster has once the plan is carried out: all of them bound. An invalid `SIPCluster`
 /// keeps what it has.
-pub(crate) fn carried_out(input: &Input) -> (Site, BTreeMap<ClusterName, Vec<Member>>) {
+pub(crate) fn after_plan(input: &Input) -> (Site, BTreeMap<ClusterName, Vec<Member>>) {
     let (mut site, holdings) = read(input);
     let mut after = BTreeMap::new();
     decide_each(input, &mut site, &holdings, |_, turn| {

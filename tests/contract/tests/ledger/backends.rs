@@ -156,7 +156,7 @@ impl Cluster {
 
     /// The ledger of a process that was elected then, as long as etcd lets it write.
     pub(crate) fn open(&self, location: &Location, elected: i64) -> Result<Etcd, scheduler::ledger::Error> {
-        let right = Right::until(Instant::now() + Duration::from_secs(20));
+        let right = Right::expiring_at(Instant::now() + Duration::from_secs(20));
         self.runtime
             .block_on(Etcd::open(location.clone(), elected, Arc::new(right)))
     }

@@ -47,8 +47,8 @@ async fn agent_entered(
 async fn a_site_authority_under_the_regions_makes_no_operators() {
     let region = Authority::new();
     let (one, below) = {
-        let one = Authority::under(&region);
-        let below = Authority::under(&one);
+        let one = Authority::issued_by(&region);
+        let below = Authority::issued_by(&one);
         (one, below)
     };
     let server = server(&region);
@@ -62,7 +62,7 @@ async fn a_site_authority_under_the_regions_makes_no_operators() {
         agent_of("s2"),
     ];
     // Also one that the scheduler has never known as a site's.
-    let unknown = Authority::under(&region);
+    let unknown = Authority::issued_by(&region);
     for caller in &people {
         let issued = unknown.issue(&Subject::of_caller(caller));
         entered(&served, &region, &with_chain(&issued, &[unknown.pem()]))
@@ -97,8 +97,8 @@ fn with_chain(issued: &Issued, others: &[&str]) -> Issued {
 #[tokio::test]
 async fn a_site_locks_nobody_out_by_certificates_of_others() {
     let region = Authority::new();
-    let (people, one, two) = (Authority::under(&region), Authority::new(), Authority::new());
-    let below_two = Authority::under(&two);
+    let (people, one, two) = (Authority::issued_by(&region), Authority::new(), Authority::new());
+    let below_two = Authority::issued_by(&two);
     // The scheduler shows one of the region's CAs to everybody.
     let scheduler = people.issue(&Subject::of_caller(&Caller::Scheduler));
     let server = Disk::new(&with_chain(&scheduler, &[people.pem()]), &region);
@@ -129,7 +129,7 @@ async fn a_site_locks_nobody_out_by_certificates_of_others() {
 #[tokio::test]
 async fn a_site_locks_nobody_out_by_a_ca_that_it_does_not_have() {
     let region = Authority::new();
-    let (people, one) = (Authority::under(&region), Authority::new());
+    let (people, one) = (Authority::issued_by(&region), Authority::new());
     let server = server(&region);
     server.write("ca.pem", &format!("{}{}", region.pem(), people.pem()));
     server.trust_site("s1", &one);
@@ -147,7 +147,7 @@ async fn a_site_locks_nobody_out_by_a_ca_that_it_does_not_have() {
 async fn a_ca_between_is_named_in_the_audit_log() {
     let (log, _capture) = Log::capture();
     let region = Authority::new();
-    let people = Authority::under(&region);
+    let people = Authority::issued_by(&region);
     let server = server(&region);
     server.trust_site("s1", &Authority::new());
     let served = Served::start(&server.server_args()).await;

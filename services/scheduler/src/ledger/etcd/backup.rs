@@ -44,7 +44,7 @@ impl Etcd {
     async fn copy(&self, copy: &Keys) -> Result<(), Error> {
         let (keys, limits) = (&self.location.keys, self.location.limits);
         let root = keys.root().to_owned();
-        let mut pages = Pages::new(&self.location, root, keys::after(keys.root()), 0);
+        let mut pages = Pages::new(&self.location, root, keys::prefix_end(keys.root()), 0);
         let mut schema = Vec::new();
         let mut writes: Vec<TxnOp> = Vec::new();
         let mut bytes = 0;

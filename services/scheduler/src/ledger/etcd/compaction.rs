@@ -251,7 +251,7 @@ impl Location {
         let full = fullness.used >= COMPACTION_PERCENT;
         let grown = history.grown(written, revision, full);
         let due = history.due(now).max(grown);
-        let left = due.map(|upto| self.holds.leave(upto, full, now));
+        let left = due.map(|upto| self.holds.compactable(upto, full, now));
         if let Some(upto) = left.filter(|upto| *upto > history.compacted) {
             self.compact(upto).await?;
             tracing::debug!(revision = upto, "compacted the history of etcd");

@@ -35,7 +35,7 @@ impl Holds {
 
     /// Up to where may be compacted, when all up to `upto` is due: no further than the earliest revision that is read. Nobody keeps it back
     /// for longer than [`EXPORT_TIMEOUT`], nor where etcd is `full`.
-    pub(super) fn leave(&self, upto: i64, full: bool, now: Instant) -> i64 {
+    pub(super) fn compactable(&self, upto: i64, full: bool, now: Instant) -> i64 {
         let held = self.lock();
         let kept = held
             .iter()
@@ -61,15 +61,15 @@ mod tests {
     fn what_is_read_is_left_for_some_minutes() {
         let holds = Arc::new(Holds::default());
         let now = Instant::now();
-        assert_eq!(holds.leave(9, false, now), 9);
+        assert_eq!(holds.compactable(9, false, now), 9);
         let (first, second) = (holds.hold(4), holds.hold(6));
-        assert_eq!(holds.leave(9, false, now), 4);
-        assert_eq!(holds.leave(3, false, now), 3);
-        assert_eq!(holds.leave(9, true, now), 9, "etcd is full");
+        assert_eq!(holds.compactable(9, false, now), 4);
+        assert_eq!(holds.compactable(3, false, now), 3);
+        assert_eq!(holds.compactable(9, true, now), 9, "etcd is full");
         drop(first);
-        assert_eq!(holds.leave(9, false, now), 6);
-        assert_eq!(holds.leave(9, false, now + 2 * EXPORT_TIMEOUT), 9);
+        assert_eq!(holds.compactable(9, false, now), 6);
+        assert_eq!(holds.compactable(9, false, now + 2 * EXPORT_TIMEOUT), 9);
         drop(second);
-        assert_eq!(holds.leave(9, false, now), 9);
+        assert_eq!(holds.compactable(9, false, now), 9);
     }
 }

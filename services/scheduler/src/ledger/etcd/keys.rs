@@ -127,7 +127,7 @@ pub(super) fn named(rest: &str) -> Result<(&str, &str, &str), Error> {
 }
 
 /// The first key after all that begin with a prefix, which ends with `/`.
-pub(super) fn after(prefix: &str) -> String {
+pub(super) fn prefix_end(prefix: &str) -> String {
     format!("{}0", prefix.trim_end_matches('/'))
 }
 

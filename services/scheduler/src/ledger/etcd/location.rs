@@ -76,7 +76,7 @@ impl Location {
     ///
     /// # Errors
     /// As [`Location::new`].
-    pub async fn another(&self) -> Result<Self, Error> {
+    pub async fn reconnect(&self) -> Result<Self, Error> {
         Self::new(&self.endpoints, &self.args).await
     }
 

@@ -336,14 +336,14 @@ impl Etcd {
             if part.operations() == 0 {
                 break;
             }
-            let goes_on = !part.removed.is_empty() && left.goes_on();
+            let is_unfinished = !part.removed.is_empty() && left.may_remove_more();
             self.append(&Part {
                 last: written.last,
                 epoch: written.epoch,
                 ..part
             })
             .await?;
-            if !goes_on {
+            if !is_unfinished {
                 break;
             }
         }
@@ -379,10 +379,10 @@ impl Ledger for Etcd {
     }
 
     fn export(&self, take: &mut dyn FnMut(disk::Entry) -> Result<(), Error>) -> Result<(), Error> {
-        self.hand_out(take)
+        self.export_all(take)
     }
 
     fn import(&self, entries: &mut dyn Iterator<Item = Result<disk::Entry, Error>>) -> Result<(), Error> {
-        self.runtime.block_on(self.take_in(entries))
+        self.runtime.block_on(self.import_all(entries))
     }
 }

@@ -140,7 +140,7 @@ impl Etcd {
     }
 
     /// Everything at one moment. Entries are taken between requests, not during one: who takes them may wait.
-    pub(super) fn hand_out(
+    pub(super) fn export_all(
         &self,
         take: &mut (dyn FnMut(disk::Entry) -> Result<(), Error> + '_),
     ) -> Result<(), Error> {
@@ -194,7 +194,7 @@ impl Etcd {
     }
 
     /// Parts are written one after the other; the schema's key says that they are not all there until they are.
-    pub(super) async fn take_in(
+    pub(super) async fn import_all(
         &self,
         entries: &mut (dyn Iterator<Item = Result<disk::Entry, Error>> + '_),
     ) -> Result<(), Error> {

@@ -127,7 +127,7 @@ impl<'a> Pages<'a> {
 /// # Errors
 /// As [`first`].
 pub(super) async fn all(location: &Location, prefix: &str, revision: i64) -> Result<Vec<KeyValue>, Error> {
-    let mut pages = Pages::new(location, prefix.to_owned(), keys::after(prefix), revision);
+    let mut pages = Pages::new(location, prefix.to_owned(), keys::prefix_end(prefix), revision);
     let mut found = Vec::new();
     while let Some(page) = pages.next().await? {
         found.extend(page);

@@ -15,7 +15,7 @@ pub struct Right {
 impl Right {
     /// A right that lapses at `until`.
     #[must_use]
-    pub fn until(until: Instant) -> Self {
+    pub fn expiring_at(until: Instant) -> Self {
         Self {
             until: Mutex::new(until),
         }

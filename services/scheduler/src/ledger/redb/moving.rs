@@ -67,7 +67,7 @@ pub(super) fn read(database: &Database) -> Result<Contents, Error> {
 ///
 /// # Errors
 /// When it cannot be read; what `take` returns.
-pub(super) fn hand_out(
+pub(super) fn export_all(
     database: &Database,
     take: &mut dyn FnMut(disk::Entry) -> Result<(), Error>,
 ) -> Result<(), Error> {
@@ -118,7 +118,7 @@ pub(super) fn hand_out(
 ///
 /// # Errors
 /// When it cannot be written; what the entries return.
-pub(super) fn take_in(
+pub(super) fn import_all(
     database: &Database,
     entries: &mut dyn Iterator<Item = Result<disk::Entry, Error>>,
     shares: &mut Shares,

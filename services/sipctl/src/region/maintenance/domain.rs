@@ -69,7 +69,7 @@ impl PolicyArgs {
 }
 
 /// The message for a person who has not named the location of the policy.
-pub(super) fn how(domain: &Domain) -> String {
+pub(super) fn missing_policy(domain: &Domain) -> String {
     format!(
         "no policy of the site is named: set --policy FILE or --policy-configmap NS/NAME; or edit the policy by hand, below \
          `cordoned`: {{key: {}, value: {:?}}}",

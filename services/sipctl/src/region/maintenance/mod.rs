@@ -145,7 +145,9 @@ pub fn cordon(command: Mark, cordoned: bool) -> anyhow::Result<Outcome> {
             let change = if cordoned { CORDON } else { UNCORDON };
             block_on(host::mark(access, host, change, dry_run))
         }
-        (Target::Domain(domain), None) => Ok(Outcome::refused(String::new(), domain::how(&domain))),
+        (Target::Domain(domain), None) => {
+            Ok(Outcome::refused(String::new(), domain::missing_policy(&domain)))
+        }
         (Target::Domain(domain), Some(location)) => {
             block_on(domain::mark(location, access, domain, cordoned, dry_run))
         }
