@@ -70,12 +70,12 @@ pub struct Error {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
-    about: About,
+    sources: Sources,
     more: Router,
 }
 
 #[derive(Debug, Clone)]
-struct About {
+struct Sources {
     readiness: Readiness,
     scrapes: Scrapes,
 }
@@ -95,7 +95,7 @@ impl Server {
         Ok(Self {
             listener,
             address,
-            about: About {
+            sources: Sources {
                 readiness,
                 scrapes: Scrapes::new(metrics),
             },
@@ -123,14 +123,14 @@ impl Server {
         let Self {
             listener,
             address: _,
-            about,
+            sources,
             more,
         } = self;
         let routes = Router::new()
             .route("/healthz", get(healthz))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
-            .with_state(about)
+            .with_state(sources)
             .merge(more);
         // A scraper that keeps its connection open must not hold up the exit: the connections end with this.
         let _ = stop.run_until_cancelled(accept(&listener, &routes)).await;
@@ -191,10 +191,10 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-async fn readyz(State(about): State<About>) -> Response {
+async fn readyz(State(sources): State<Sources>) -> Response {
     use std::fmt::Write as _;
 
-    let unready = about.readiness.unready();
+    let unready = sources.readiness.unready();
     if unready.is_empty() {
         return "ok\n".into_response();
     }
@@ -206,8 +206,8 @@ async fn readyz(State(about): State<About>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
 }
 
-async fn metrics(State(about): State<About>, headers: HeaderMap) -> Response {
-    let Ok(all) = about.scrapes.all().await else {
+async fn metrics(State(sources): State<Sources>, headers: HeaderMap) -> Response {
+    let Ok(all) = sources.scrapes.all().await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let accept = headers.get_all(header::ACCEPT).into_iter();

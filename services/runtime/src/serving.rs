@@ -23,7 +23,7 @@ use crate::tls::{Connection, Listener};
 
 /// Maximum age of a connection: then the server sends GOAWAY, so that withdrawn CAs and roles take effect on all.
 const MAX_CONNECTION_AGE: Duration = Duration::from_hours(1);
-/// The same for [`Stay::Brief`]: long enough for a client to read what the server waits for.
+/// The same for [`ConnectionAge::Brief`]: long enough for a client to read what the server waits for.
 const MAX_BRIEF_CONNECTION_AGE: Duration = Duration::from_secs(2);
 /// How long open streams may last after the server has sent GOAWAY; watches resume on another connection.
 const MAX_CONNECTION_AGE_GRACE: Duration = Duration::from_secs(30);
@@ -38,7 +38,7 @@ const MAX_HEADER_BYTES: u32 = 16 << 10;
 
 /// How long clients may stay connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stay {
+pub enum ConnectionAge {
     /// As long as a certificate is trusted without another check.
     Long,
     /// Only for a few calls: another server serves, and clients should connect to that one.
@@ -54,11 +54,11 @@ struct Ages {
     grace: Duration,
 }
 
-impl From<Stay> for Ages {
-    fn from(stay: Stay) -> Self {
-        let age = match stay {
-            Stay::Long => MAX_CONNECTION_AGE,
-            Stay::Brief => MAX_BRIEF_CONNECTION_AGE,
+impl From<ConnectionAge> for Ages {
+    fn from(connection_age: ConnectionAge) -> Self {
+        let age = match connection_age {
+            ConnectionAge::Long => MAX_CONNECTION_AGE,
+            ConnectionAge::Brief => MAX_BRIEF_CONNECTION_AGE,
         };
         Self {
             age,
@@ -80,16 +80,20 @@ pub enum Error {
 
 /// Connections that are served in the same way, and end together.
 struct Round {
-    stay: Stay,
+    connection_age: ConnectionAge,
     connections: mpsc::Sender<Connection>,
     /// Cancelled when the connections are closed whatever calls are open.
     cut: CancellationToken,
 }
 
 impl Round {
-    fn begin(servers: &mut JoinSet<Result<(), Error>>, stay: Stay, routes: &Routes) -> Self {
+    fn begin(
+        servers: &mut JoinSet<Result<(), Error>>,
+        connection_age: ConnectionAge,
+        routes: &Routes,
+    ) -> Self {
         let (connections, accepted) = mpsc::channel(1);
-        let Ages { age, grace: _ } = stay.into();
+        let Ages { age, grace: _ } = connection_age.into();
         let server = server(age).add_routes(routes.clone());
         let accepted = ReceiverStream::new(accepted).map(Ok::<Connection, Infallible>);
         servers.spawn(async move {
@@ -98,14 +102,14 @@ impl Round {
             served.await.map_err(Error::Server)
         });
         Self {
-            stay,
+            connection_age,
             connections,
             cut: CancellationToken::new(),
         }
     }
 
     async fn take(&self, connection: Connection) -> Result<(), Error> {
-        let Ages { age, grace } = self.stay.into();
+        let Ages { age, grace } = self.connection_age.into();
         let connection = connection.ending(Instant::now() + age + grace, self.cut.clone());
         let gone = |_| Error::Task(io::Error::other("it takes no connections"));
         self.connections.send(connection).await.map_err(gone)
@@ -114,12 +118,12 @@ impl Round {
     /// Tells all connections of the round to end, and closes those that are still open after the grace period.
     fn end(self, cutting: &mut JoinSet<()>) {
         let Self {
-            stay,
+            connection_age,
             connections,
             cut,
         } = self;
         drop(connections);
-        let Ages { age: _, grace } = stay.into();
+        let Ages { age: _, grace } = connection_age.into();
         cutting.spawn(async move {
             sleep(grace).await;
             cut.cancel();
@@ -127,28 +131,28 @@ impl Round {
     }
 }
 
-/// Serves until `stop`. Each time `stays` has a different value, the server tells open connections to end.
+/// Serves until `stop`. Each time `connection_ages` has a different value, the server tells open connections to end.
 ///
 /// # Errors
 /// When a server fails.
 pub(crate) async fn serve(
     listener: Listener,
     routes: Routes,
-    stays: impl Stream<Item = Stay> + Send,
+    connection_ages: impl Stream<Item = ConnectionAge> + Send,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let mut accepted = Box::pin(listener.incoming());
-    let mut stays = std::pin::pin!(stays.fuse());
+    let mut connection_ages = std::pin::pin!(connection_ages.fuse());
     let mut servers = JoinSet::new();
     let mut cutting = JoinSet::new();
-    let mut round = Round::begin(&mut servers, Stay::Long, &routes);
+    let mut round = Round::begin(&mut servers, ConnectionAge::Long, &routes);
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(stay) = stays.next() => if stay != round.stay {
-                tracing::debug!(?stay, "the server sends GOAWAY on every connection");
-                let next = Round::begin(&mut servers, stay, &routes);
+            Some(connection_age) = connection_ages.next() => if connection_age != round.connection_age {
+                tracing::debug!(?connection_age, "the server sends GOAWAY on every connection");
+                let next = Round::begin(&mut servers, connection_age, &routes);
                 std::mem::replace(&mut round, next).end(&mut cutting);
             },
             Some(ended) = servers.join_next() => server_ended(ended)?,
@@ -216,7 +220,7 @@ mod tests {
         address: SocketAddr,
         health: HealthClient<Channel>,
         reporter: HealthReporter,
-        stays: watch::Sender<Stay>,
+        connection_ages: watch::Sender<ConnectionAge>,
         stop: CancellationToken,
         peer: Arc<Mutex<Option<Peer>>>,
         running: JoinSet<Result<(), Error>>,
@@ -245,7 +249,7 @@ mod tests {
                 *seen.lock().unwrap() = Some(Peer::of_request(&request)?.clone());
                 Ok::<_, Status>(request)
             });
-            let (stays, said) = watch::channel(Stay::Long);
+            let (connection_ages, said) = watch::channel(ConnectionAge::Long);
             let stop = CancellationToken::new();
             let mut running = JoinSet::new();
             let routes = Routes::new(health);
@@ -254,7 +258,7 @@ mod tests {
                 address,
                 health: HealthClient::new(channel(&endpoint, None).unwrap()),
                 reporter,
-                stays,
+                connection_ages,
                 stop,
                 peer,
                 running,
@@ -294,7 +298,7 @@ mod tests {
         watch.message().await.unwrap().unwrap();
         assert_eq!(served.peer().await, first, "one connection serves all calls");
 
-        served.stays.send_replace(Stay::Brief);
+        served.connection_ages.send_replace(ConnectionAge::Brief);
         let waited = served.until_another(&first).await;
         assert!(
             waited < MAX_BRIEF_CONNECTION_AGE,
@@ -309,7 +313,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_gets_goaway_at_its_age() {
         let served = Served::start().await;
-        served.stays.send_replace(Stay::Brief);
+        served.connection_ages.send_replace(ConnectionAge::Brief);
         // It may still be of the round before.
         let before = served.peer().await;
         served.until_another(&before).await;

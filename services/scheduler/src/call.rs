@@ -68,7 +68,7 @@ pub enum Effect {
 
 /// Who may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Callers {
     /// The cluster agent of the site that the call is about: it speaks for that site's API server.
     ClusterAgent,
     /// Every agent of the site that the call is about, operators and readers: what agents act on.
@@ -138,7 +138,7 @@ pub struct Descriptor {
     /// Which messages come one after the other.
     pub streams: Streams,
     /// Who may call it.
-    pub who: Who,
+    pub who: Callers,
     /// Which permits it takes.
     pub kind: CallKind,
     /// The longest that the server works on it, whatever its caller's deadline; `None` for streams, which end with
@@ -172,7 +172,7 @@ const HOSTS_DECODED_FACTOR: usize = 8;
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 impl Descriptor {
-    const fn write(path: &'static str, who: Who) -> Self {
+    const fn write(path: &'static str, who: Callers) -> Self {
         Self {
             path,
             effect: Effect::Write,
@@ -186,7 +186,7 @@ impl Descriptor {
         }
     }
 
-    const fn read(path: &'static str, who: Who) -> Self {
+    const fn read(path: &'static str, who: Callers) -> Self {
         Self {
             path,
             effect: Effect::Read,
@@ -200,7 +200,7 @@ impl Descriptor {
         }
     }
 
-    const fn scan(path: &'static str, who: Who) -> Self {
+    const fn scan(path: &'static str, who: Callers) -> Self {
         Self {
             kind: CallKind::Scans,
             ..Self::read(path, who)
@@ -230,7 +230,7 @@ impl Descriptor {
             streams,
             kind: CallKind::Probes,
             longest,
-            ..Self::read(path, Who::Everyone)
+            ..Self::read(path, Callers::Everyone)
         }
     }
 }
@@ -281,42 +281,49 @@ impl Call {
         match self {
             Self::ApplyCluster => Descriptor::write(
                 "/sip.placement.v1.PlacementService/ApplyCluster",
-                Who::ClusterAgent,
+                Callers::ClusterAgent,
             )
             .with_spec(),
             Self::PlanCluster => {
-                Descriptor::read("/sip.placement.v1.PlacementService/PlanCluster", Who::Readers).with_spec()
+                Descriptor::read("/sip.placement.v1.PlacementService/PlanCluster", Callers::Readers)
+                    .with_spec()
             }
             Self::GetPlacement => {
-                Descriptor::read("/sip.placement.v1.PlacementService/GetPlacement", Who::Agents)
+                Descriptor::read("/sip.placement.v1.PlacementService/GetPlacement", Callers::Agents)
             }
-            Self::ListPlacements => {
-                Descriptor::scan("/sip.placement.v1.PlacementService/ListPlacements", Who::Readers)
-            }
+            Self::ListPlacements => Descriptor::scan(
+                "/sip.placement.v1.PlacementService/ListPlacements",
+                Callers::Readers,
+            ),
             Self::WatchPlacements => Descriptor {
                 streams: Streams::Answers,
                 kind: CallKind::Watches,
                 longest: None,
-                ..Descriptor::read("/sip.placement.v1.PlacementService/WatchPlacements", Who::Agents)
+                ..Descriptor::read(
+                    "/sip.placement.v1.PlacementService/WatchPlacements",
+                    Callers::Agents,
+                )
             },
             Self::ReleaseCluster => Descriptor::write(
                 "/sip.placement.v1.PlacementService/ReleaseCluster",
-                Who::ClusterAgent,
+                Callers::ClusterAgent,
             ),
             Self::ConfirmHosts => Descriptor {
                 largest: MAX_RELEASE_BYTES,
                 weight: HOSTS_DECODED_FACTOR,
                 ..Descriptor::write(
                     "/sip.placement.v1.PlacementService/ConfirmHosts",
-                    Who::ClusterAgent,
+                    Callers::ClusterAgent,
                 )
             },
-            Self::ReleaseOrphan => {
-                Descriptor::write("/sip.placement.v1.PlacementService/ReleaseOrphan", Who::Operators)
-            }
-            Self::ListDecisions => {
-                Descriptor::scan("/sip.placement.v1.PlacementService/ListDecisions", Who::Readers)
-            }
+            Self::ReleaseOrphan => Descriptor::write(
+                "/sip.placement.v1.PlacementService/ReleaseOrphan",
+                Callers::Operators,
+            ),
+            Self::ListDecisions => Descriptor::scan(
+                "/sip.placement.v1.PlacementService/ListDecisions",
+                Callers::Readers,
+            ),
             Self::ReportHosts => Descriptor {
                 streams: Streams::Both,
                 kind: CallKind::Reports,
@@ -324,32 +331,37 @@ impl Call {
                 largest: MAX_MESSAGE_BYTES,
                 ..Descriptor::write(
                     "/sip.inventory.v1.InventoryService/ReportHosts",
-                    Who::ClusterAgent,
+                    Callers::ClusterAgent,
                 )
             },
             Self::ListHosts => {
-                Descriptor::scan("/sip.inventory.v1.InventoryService/ListHosts", Who::Readers).with_spec()
+                Descriptor::scan("/sip.inventory.v1.InventoryService/ListHosts", Callers::Readers).with_spec()
             }
-            Self::GetHost => Descriptor::read("/sip.inventory.v1.InventoryService/GetHost", Who::Readers),
-            Self::ListSites => Descriptor::read("/sip.inventory.v1.InventoryService/ListSites", Who::People),
+            Self::GetHost => Descriptor::read("/sip.inventory.v1.InventoryService/GetHost", Callers::Readers),
+            Self::ListSites => {
+                Descriptor::read("/sip.inventory.v1.InventoryService/ListSites", Callers::People)
+            }
             Self::FindCapacity => {
-                Descriptor::scan("/sip.inventory.v1.InventoryService/FindCapacity", Who::People).with_spec()
+                Descriptor::scan("/sip.inventory.v1.InventoryService/FindCapacity", Callers::People)
+                    .with_spec()
             }
             Self::ExplainHost => {
-                Descriptor::read("/sip.inventory.v1.InventoryService/ExplainHost", Who::Readers).with_spec()
+                Descriptor::read("/sip.inventory.v1.InventoryService/ExplainHost", Callers::Readers)
+                    .with_spec()
             }
             Self::ResetSiteFence => Descriptor::write(
                 "/sip.inventory.v1.InventoryService/ResetSiteFence",
-                Who::Operators,
+                Callers::Operators,
             ),
-            Self::RepairSite => {
-                Descriptor::write("/sip.inventory.v1.InventoryService/RepairSite", Who::Operators)
-            }
+            Self::RepairSite => Descriptor::write(
+                "/sip.inventory.v1.InventoryService/RepairSite",
+                Callers::Operators,
+            ),
             Self::ExportLedger => Descriptor {
                 streams: Streams::Answers,
                 longest: None,
                 audited: true,
-                ..Descriptor::scan("/sip.ledger.v1.LedgerService/ExportLedger", Who::Operators)
+                ..Descriptor::scan("/sip.ledger.v1.LedgerService/ExportLedger", Callers::Operators)
             },
             Self::HealthCheck => Descriptor::probe("/grpc.health.v1.Health/Check", Streams::Neither),
             Self::HealthWatch => Descriptor::probe("/grpc.health.v1.Health/Watch", Streams::Answers),
@@ -387,19 +399,24 @@ pub(crate) fn reach(identity: &PeerIdentity, call: Call) -> Option<Reach<'_>> {
     }
 }
 
-fn caller_reach(caller: &Caller, who: Who) -> Option<Reach<'_>> {
+fn caller_reach(caller: &Caller, who: Callers) -> Option<Reach<'_>> {
     let may = match (caller, who) {
-        (_, Who::Everyone) => return Some(Reach::Region),
-        (Caller::Agent { site: _, name }, Who::ClusterAgent | Who::Readers) => name.as_str() == CLUSTER_AGENT,
-        (Caller::Agent { site: _, name: _ }, Who::Agents)
-        | (Caller::Operator { name: _ }, Who::Agents | Who::Readers | Who::People | Who::Operators)
-        | (Caller::Reader { name: _ }, Who::Agents | Who::Readers | Who::People) => true,
-        (Caller::Agent { site: _, name: _ }, Who::People | Who::Operators)
-        | (Caller::Operator { name: _ }, Who::ClusterAgent)
-        | (Caller::Reader { name: _ }, Who::ClusterAgent | Who::Operators)
+        (_, Callers::Everyone) => return Some(Reach::Region),
+        (Caller::Agent { site: _, name }, Callers::ClusterAgent | Callers::Readers) => {
+            name.as_str() == CLUSTER_AGENT
+        }
+        (Caller::Agent { site: _, name: _ }, Callers::Agents)
+        | (
+            Caller::Operator { name: _ },
+            Callers::Agents | Callers::Readers | Callers::People | Callers::Operators,
+        )
+        | (Caller::Reader { name: _ }, Callers::Agents | Callers::Readers | Callers::People) => true,
+        (Caller::Agent { site: _, name: _ }, Callers::People | Callers::Operators)
+        | (Caller::Operator { name: _ }, Callers::ClusterAgent)
+        | (Caller::Reader { name: _ }, Callers::ClusterAgent | Callers::Operators)
         | (
             Caller::Scheduler,
-            Who::ClusterAgent | Who::Agents | Who::Readers | Who::People | Who::Operators,
+            Callers::ClusterAgent | Callers::Agents | Callers::Readers | Callers::People | Callers::Operators,
         ) => false,
     };
     may.then(|| {

@@ -99,8 +99,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let listener = listener.limited(limits.connections());
     let calls = CallMetrics::registered(&process.metrics);
     let (health, routes) = guarded_routes(&terms, limits.limits(), calls)?;
-    let stays = WatchStream::new(terms.watch()).map(|standing| standing.stay());
-    process.serve("grpc", listener, routes, stays);
+    let connection_ages = WatchStream::new(terms.watch()).map(|standing| standing.connection_age());
+    process.serve("grpc", listener, routes, connection_ages);
     let shutdown = process.shutdown.clone();
     process
         .tasks

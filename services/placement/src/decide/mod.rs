@@ -1,6 +1,6 @@
 //! The decision, in this order:
 //!
-//! 1. `role_needs`: what each role has and lacks, with `known` (a member and its host), `pairs` (replacements and the members that they
+//! 1. `role_needs`: what each role has and lacks, with `located_member` (a member and its host), `pairs` (replacements and the members that they
 //!    replace), `surplus_members` (which members a role releases when it shrinks) and `quota`.
 //! 2. `pool`: the hosts that a role could get, with `score` (which is better, by `preferences`), `best` and `spots` (the few that matter).
 //! 3. `solve`: the best placement, and in which namespace; then `replacement_order`, so that of failed members the more pressing are
@@ -16,7 +16,7 @@ mod demand;
 mod demand_order;
 mod flow;
 mod helps;
-mod known;
+mod located_member;
 mod more_hosts;
 mod network;
 mod pairs;
@@ -39,7 +39,7 @@ use std::collections::BTreeSet;
 
 use vocabulary::Namespace;
 
-use known::Known;
+use located_member::LocatedMember;
 use pool::FilteredHosts;
 pub use role_needs::replacement_limit;
 use role_needs::{ClusterNeeds, Gate, RoleNeeds, released};
@@ -176,7 +176,7 @@ fn kept_namespaces<'a>(needs: &'a ClusterNeeds<'a>) -> Vec<&'a Namespace> {
     namespaces.into_iter().collect()
 }
 
-fn keep(known: &Known<'_>) -> Keep {
+fn keep(known: &LocatedMember<'_>) -> Keep {
     Keep {
         role: known.member.role.clone(),
         host: known.member.host.clone(),
@@ -188,7 +188,8 @@ fn keep(known: &Known<'_>) -> Keep {
 /// Adds what one role keeps, takes and releases to the decision.
 fn add_role(site: &Site, role_needs: &RoleNeeds<'_>, found: &Found, decision: &mut Decision) {
     let replaced = assign_replacements(site, role_needs, found);
-    let is_replaced = |known: &Known<'_>| replaced.iter().any(|(old, _)| old.host() == &known.member.host);
+    let is_replaced =
+        |known: &LocatedMember<'_>| replaced.iter().any(|(old, _)| old.host() == &known.member.host);
     for known in role_needs.staying() {
         match known.failed {
             Some(
@@ -223,12 +224,12 @@ fn add_role(site: &Site, role_needs: &RoleNeeds<'_>, found: &Found, decision: &m
 /// Which member each replacement is for. One that uses the domain of a member replaces that member; the others replace the lost
 /// in their order, and then the first of those leaving.
 fn assign_replacements(site: &Site, role_needs: &RoleNeeds<'_>, found: &Found) -> Vec<(Replaces, Choice)> {
-    let mut lost: Vec<&Known<'_>> = role_needs
+    let mut lost: Vec<&LocatedMember<'_>> = role_needs
         .lost
         .iter()
         .filter(|known| role_needs.may_be_replaced(known))
         .collect();
-    let mut leaving: Vec<&Known<'_>> = role_needs.leaving.iter().collect();
+    let mut leaving: Vec<&LocatedMember<'_>> = role_needs.leaving.iter().collect();
     let (open, gated): (Vec<Choice>, Vec<Choice>) =
         found.choices.iter().partition(|choice| choice.gate == Gate::Open);
     let mut pairs = Vec::new();
@@ -251,7 +252,7 @@ fn assign_replacements(site: &Site, role_needs: &RoleNeeds<'_>, found: &Found) -
 }
 
 /// What a replacement of this member is taken for.
-fn replaces(known: &Known<'_>) -> Replaces {
+fn replaces(known: &LocatedMember<'_>) -> Replaces {
     let host = known.member.host.clone();
     if known.failed.is_some_and(FailReason::is_failure) {
         Replaces::Alone(host)

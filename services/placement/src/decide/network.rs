@@ -137,7 +137,7 @@ impl Layout {
     /// How much flows out of the side of a cut through the gates of a role.
     pub(crate) fn gates_cut(&self, role: usize, inside: impl Fn(u32) -> bool) -> u32 {
         let Gates { lost, fresh, moving } = self.roles[role].gates;
-        let cut = |gate: &Way| inside(gate.from) && !inside(gate.node);
+        let cut = |gate: &GateNode| inside(gate.from) && !inside(gate.node);
         let gates = [lost, fresh, moving].into_iter().flatten().filter(cut);
         gates.map(|gate| self.network.flow(gate.edge)).sum()
     }
@@ -145,7 +145,7 @@ impl Layout {
 
 /// A gate's node, the node above it, and the edge between the two.
 #[derive(Debug, Clone, Copy)]
-struct Way {
+struct GateNode {
     from: u32,
     node: u32,
     edge: u32,
@@ -154,10 +154,10 @@ struct Way {
 /// The gates of a role, where something limits how many members are replaced: only they lead to hosts in the domains of those members.
 #[derive(Debug, Clone, Copy, Default)]
 struct Gates {
-    lost: Option<Way>,
+    lost: Option<GateNode>,
     /// Below `lost` where that exists: for lost members other than lost replacements.
-    fresh: Option<Way>,
-    moving: Option<Way>,
+    fresh: Option<GateNode>,
+    moving: Option<GateNode>,
 }
 
 impl Gates {
@@ -175,7 +175,7 @@ impl Gates {
         let mut gate = |from: u32, most: u32| {
             let node = builder.node();
             let edge = builder.edge(from, node, most, Cost::fixed(0));
-            Way { from, node, edge }
+            GateNode { from, node, edge }
         };
         let lost = (*replace > 0 && (growth || *moves)).then(|| gate(role, *replace));
         let is_limited = fresh < replace && demand.has(Gate::Failed);
@@ -187,7 +187,7 @@ impl Gates {
     }
 
     /// The gate that leads to spots of this kind; `None` if no gate limits them.
-    fn gate_use(&self, gate: Gate) -> Option<Way> {
+    fn gate_node(&self, gate: Gate) -> Option<GateNode> {
         match gate {
             Gate::Open => None,
             Gate::FailedReplacement => self.lost,
@@ -221,7 +221,7 @@ impl<'a> Branches<'a> {
 
     /// The node above a spot.
     fn above(&mut self, builder: &mut Builder, spot: &Spot) -> u32 {
-        match self.gates.gate_use(spot.gate) {
+        match self.gates.gate_node(spot.gate) {
             Some(gate) => gate.node,
             None => self.branch(builder, spot.leaf),
         }
@@ -250,7 +250,7 @@ impl<'a> Branches<'a> {
 
     /// What the hierarchy would cost for a spot that is not below it.
     fn detour(&self, spot: &Spot) -> Price {
-        if self.gates.gate_use(spot.gate).is_none() {
+        if self.gates.gate_node(spot.gate).is_none() {
             return 0;
         }
         let domains = self.demand.tree.upwards(spot.leaf);

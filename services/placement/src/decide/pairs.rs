@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vocabulary::HostId;
 
-use super::known::Known;
+use super::located_member::LocatedMember;
 use crate::decision::ReleaseReason;
 use crate::request::{FailReason, MemberState, Replaces};
 
@@ -29,7 +29,7 @@ enum Condition {
     Failed(FailReason),
 }
 
-fn condition(known: &Known<'_>) -> Condition {
+fn condition(known: &LocatedMember<'_>) -> Condition {
     match known.failed {
         Some(
             reason @ (FailReason::Gone
@@ -46,8 +46,8 @@ fn condition(known: &Known<'_>) -> Condition {
 
 impl Pairs {
     /// Of the live members of one role, in the order of hosts.
-    pub(crate) fn new(live: &[Known<'_>]) -> Self {
-        let by_host: BTreeMap<&HostId, &Known<'_>> =
+    pub(crate) fn new(live: &[LocatedMember<'_>]) -> Self {
+        let by_host: BTreeMap<&HostId, &LocatedMember<'_>> =
             live.iter().map(|known| (&known.member.host, known)).collect();
         let mut pairs = Self::default();
         let mut met = BTreeSet::new();
@@ -98,7 +98,7 @@ impl Pairs {
     }
 
     /// What a member still replaces.
-    pub(crate) fn replaces(&self, known: &Known<'_>) -> Option<Replaces> {
+    pub(crate) fn replaces(&self, known: &LocatedMember<'_>) -> Option<Replaces> {
         let replaces = known.member.replaces.as_ref()?;
         if self.outgoing.get(replaces.host()) == Some(&known.member.host) {
             return Some(replaces.clone());

@@ -18,7 +18,7 @@ pub(super) struct Prices {
 }
 
 /// What a request can sum up to.
-struct Most {
+struct MaxSums {
     /// Hosts that are taken in all, and one more.
     taken: Price,
     /// Roles, and one more.
@@ -29,7 +29,7 @@ struct Most {
     members: Price,
 }
 
-impl Most {
+impl MaxSums {
     fn new(demands: &[Demand], hosts: usize) -> Self {
         let demanded: Price = demands.iter().map(|demand| Price::from(demand.total())).sum();
         let taken = demanded.min(Price::from(count(hosts))) + 1;
@@ -52,12 +52,12 @@ impl Prices {
         let any_outside = offers
             .flat_map(|spot| &spot.offers)
             .any(|offer| offer.drawbacks.unpacked().outside > 0);
-        Self::with_units(&Most::new(demands, hosts), levels, any_outside)
+        Self::with_units(&MaxSums::new(demands, hosts), levels, any_outside)
     }
 
     /// From the least important up: each unit is more than the sum of what comes after it can be.
-    fn with_units(most: &Most, levels: usize, any_outside: bool) -> Self {
-        let Most {
+    fn with_units(most: &MaxSums, levels: usize, any_outside: bool) -> Self {
+        let MaxSums {
             taken,
             roles,
             offered,
@@ -135,7 +135,7 @@ mod tests {
     proptest! {
         #[test]
         fn prices_have_the_order_of_preferences(one in drawbacks(), other in drawbacks()) {
-            let most = Most { taken: 5, roles: 4, offered: 100, members: 9 };
+            let most = MaxSums { taken: 5, roles: 4, offered: 100, members: 9 };
             let prices = Prices::with_units(&most, 2, true);
             let units = &prices.units;
             prop_assert!(units.outside > units.spread[0] && units.spread[0] > units.spread[1]);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use vocabulary::LabelValue;
 
 use super::assign_replacements;
-use super::known::Known;
+use super::located_member::LocatedMember;
 use super::pool::FilteredHosts;
 use super::role_needs::{ClusterNeeds, Gate, Pressing, RoleNeeds, count};
 use super::solution::{Choice, Found, Solution};
@@ -312,7 +312,7 @@ fn attempts(site: &Site, role_needs: &RoleNeeds<'_>, found: &Found) -> Vec<Attem
         return Vec::new();
     }
     let replaced = assign_replacements(site, role_needs, found);
-    let by = |known: &Known<'_>| {
+    let by = |known: &LocatedMember<'_>| {
         let mut pairs = replaced.iter();
         pairs
             .find(|(old, _)| *old.host() == known.member.host)

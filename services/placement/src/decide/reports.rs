@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vocabulary::{HostId, LabelValue, Namespace, ProvisioningState};
 
-use super::known::{Known, last_known};
+use super::located_member::{LocatedMember, last_known};
 use super::role_needs::{ClusterNeeds, RoleNeeds};
 use super::solution::Solution;
 use crate::decision::{Decision, Report, ReportKind};
@@ -74,7 +74,7 @@ fn about_members(site: &Site, request: &Request, role_needs: &RoleNeeds<'_>, rep
     shared_domains(role_needs, role_needs.staying(), reports);
 }
 
-fn report(known: &Known<'_>, kind: ReportKind) -> Report {
+fn report(known: &LocatedMember<'_>, kind: ReportKind) -> Report {
     Report {
         role: Some(known.member.role.clone()),
         host: Some(known.member.host.name.clone()),
@@ -88,7 +88,7 @@ fn about_member(
     site: &Site,
     request: &Request,
     role_needs: &RoleNeeds<'_>,
-    known: &Known<'_>,
+    known: &LocatedMember<'_>,
     reports: &mut Vec<Report>,
 ) {
     let Some(row) = known.slot.and_then(|slot| site.row(slot)) else {
@@ -143,13 +143,13 @@ fn about_member(
 
 fn shared_domains<'a>(
     role_needs: &RoleNeeds<'_>,
-    staying: impl Iterator<Item = &'a Known<'a>>,
+    staying: impl Iterator<Item = &'a LocatedMember<'a>>,
     reports: &mut Vec<Report>,
 ) {
     let Some(key) = &role_needs.role.topology_key else {
         return;
     };
-    let mut by_domain: BTreeMap<&LabelValue, Vec<&Known<'_>>> = BTreeMap::new();
+    let mut by_domain: BTreeMap<&LabelValue, Vec<&LocatedMember<'_>>> = BTreeMap::new();
     for known in staying.filter(|known| known.failed.is_none()) {
         if let Some(domain) = &known.domain {
             by_domain.entry(domain).or_default().push(known);
@@ -177,7 +177,7 @@ fn being_replaced(role_needs: &RoleNeeds<'_>, reports: &mut Vec<Report>) {
     }
 }
 
-fn replacement<'a>(known: &Known<'_>, decision: &'a Decision) -> Option<&'a HostId> {
+fn replacement<'a>(known: &LocatedMember<'_>, decision: &'a Decision) -> Option<&'a HostId> {
     let host = &known.member.host;
     let takes = decision.take.iter();
     takes

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vocabulary::{HostId, LabelValue, RoleName};
 
-use super::known::Known;
+use super::located_member::LocatedMember;
 use super::pairs::Pairs;
 use super::quota;
 use super::surplus_members::{self, Place};
@@ -35,13 +35,13 @@ pub(crate) type Pressing = (bool, Option<FailReason>);
 pub(crate) struct RoleNeeds<'a> {
     pub(crate) role: &'a Role,
     /// Members that stay and are well, by host.
-    pub(crate) present: Vec<Known<'a>>,
+    pub(crate) present: Vec<LocatedMember<'a>>,
     /// Members that stay until a replacement is decided: lost replacements, then the others; the most pressing first.
-    pub(crate) lost: Vec<Known<'a>>,
+    pub(crate) lost: Vec<LocatedMember<'a>>,
     /// Members that stay until somebody is claimed beside them, by host.
-    pub(crate) leaving: Vec<Known<'a>>,
+    pub(crate) leaving: Vec<LocatedMember<'a>>,
     /// Members that are kept beside their replacement until it is bound.
-    pub(crate) outgoing: Vec<(Known<'a>, HostId)>,
+    pub(crate) outgoing: Vec<(LocatedMember<'a>, HostId)>,
     /// Domains with members in which a host may be taken.
     pub(crate) gates: BTreeMap<LabelValue, Gate>,
     /// Domains in which no host can be taken.
@@ -74,7 +74,7 @@ impl<'a> RoleNeeds<'a> {
     }
 
     /// Whether it may be replaced now, as far as the limits go.
-    pub(crate) fn may_be_replaced(&self, lost: &Known<'_>) -> bool {
+    pub(crate) fn may_be_replaced(&self, lost: &LocatedMember<'_>) -> bool {
         if lost.stage.counts().under_way {
             self.replaceable > 0
         } else {
@@ -83,7 +83,7 @@ impl<'a> RoleNeeds<'a> {
     }
 
     /// Every member that stays if nothing more is decided.
-    pub(crate) fn staying(&self) -> impl Iterator<Item = &Known<'a>> {
+    pub(crate) fn staying(&self) -> impl Iterator<Item = &LocatedMember<'a>> {
         self.present
             .iter()
             .chain(&self.lost)
@@ -92,7 +92,7 @@ impl<'a> RoleNeeds<'a> {
     }
 
     /// Members that are to be moved, but not before they are bound.
-    pub(crate) fn postponed(&self) -> impl Iterator<Item = &Known<'a>> {
+    pub(crate) fn postponed(&self) -> impl Iterator<Item = &LocatedMember<'a>> {
         self.present.iter().filter(|known| known.is_postponed())
     }
 }
@@ -132,7 +132,7 @@ impl<'a> ClusterNeeds<'a> {
             if let Some((_, of_role)) = wanted.get_mut(&member.role) {
                 of_role.push(member);
             } else if member.is_live() {
-                let known = Known::new(site, None, member);
+                let known = LocatedMember::new(site, None, member);
                 release.push(released(&known, ReleaseReason::Surplus));
             }
         }
@@ -183,7 +183,7 @@ impl<'a> ClusterNeeds<'a> {
     }
 }
 
-pub(crate) fn released(known: &Known<'_>, reason: ReleaseReason) -> Release {
+pub(crate) fn released(known: &LocatedMember<'_>, reason: ReleaseReason) -> Release {
     Release {
         role: known.member.role.clone(),
         host: known.member.host.clone(),
@@ -202,16 +202,16 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn new(site: &Site, role: &'a Role, members: &[&'a Member], release: &mut Vec<Release>) -> Self {
-        let mut known: Vec<Known<'a>> = members
+        let mut known: Vec<LocatedMember<'a>> = members
             .iter()
-            .map(|member| Known::new(site, role.topology_key.as_ref(), member))
+            .map(|member| LocatedMember::new(site, role.topology_key.as_ref(), member))
             .collect();
         known.sort_by(|a, b| a.member.host.cmp(&b.member.host));
         let (live, releasing): (Vec<_>, Vec<_>) = known.into_iter().partition(|known| known.member.is_live());
         let mut used: BTreeSet<LabelValue> = releasing.into_iter().filter_map(|known| known.domain).collect();
         let pairs = Pairs::new(&live);
         let mut places: Vec<Place<'a>> = Vec::with_capacity(live.len());
-        let mut outgoing: BTreeMap<&HostId, Known<'a>> = BTreeMap::new();
+        let mut outgoing: BTreeMap<&HostId, LocatedMember<'a>> = BTreeMap::new();
         for mut known in live {
             if let Some(reason) = pairs.ended.get(&known.member.host) {
                 used.extend(known.domain.clone());
@@ -347,7 +347,7 @@ impl RoleNeeds<'_> {
     }
 
     /// How pressing it is that a lost member is replaced.
-    pub(crate) fn order(known: &Known<'_>) -> Pressing {
+    pub(crate) fn order(known: &LocatedMember<'_>) -> Pressing {
         (!known.stage.counts().under_way, known.failed)
     }
 

@@ -23,14 +23,14 @@ pub(crate) fn own(site: &Site, members: &[Member]) -> Vec<Slot> {
 
 /// Which hosts a solution may use.
 #[derive(Clone, Copy, Default)]
-struct Within<'a> {
+struct AllowedHosts<'a> {
     /// Only in this namespace.
     only: Option<&'a Namespace>,
     /// Hosts that are used only if there are no others.
     outside: Option<&'a FixedBitSet>,
 }
 
-impl<'a> Within<'a> {
+impl<'a> AllowedHosts<'a> {
     fn only(namespace: &'a Namespace) -> Self {
         Self {
             only: Some(namespace),
@@ -54,7 +54,7 @@ impl Inputs<'_> {
     }
 
     /// What each role asks; `depth` is how many spots are kept per leaf of the hierarchy.
-    fn demands(&self, within: Within<'_>, depth: usize) -> Vec<Demand> {
+    fn demands(&self, within: AllowedHosts<'_>, depth: usize) -> Vec<Demand> {
         let roles = &self.needs.roles;
         self.demands_to(within, |index| Depth {
             spots: depth,
@@ -62,7 +62,7 @@ impl Inputs<'_> {
         })
     }
 
-    fn demands_to(&self, within: Within<'_>, depth: impl Fn(usize) -> Depth) -> Vec<Demand> {
+    fn demands_to(&self, within: AllowedHosts<'_>, depth: impl Fn(usize) -> Depth) -> Vec<Demand> {
         let demand = |(index, role_needs): (usize, &RoleNeeds<'_>)| {
             let mut tree = Tree::new(self.site);
             let pool = if role_needs.demand() == 0 {
@@ -100,7 +100,7 @@ impl Inputs<'_> {
 
     /// Solves with few spots per leaf of the hierarchy first, since a spread placement uses few; with twice as many while
     /// what was left out could make it better, and with as many as can matter (see [`pool`]) if something was not found.
-    fn solve(&self, within: Within<'_>) -> Solution {
+    fn solve(&self, within: AllowedHosts<'_>) -> Solution {
         let total = self
             .needs
             .roles
@@ -133,7 +133,7 @@ impl Inputs<'_> {
             needs: &needs,
             ..*self
         };
-        inputs.solve(Within::default()).is_complete()
+        inputs.solve(AllowedHosts::default()).is_complete()
     }
 
     /// An even share of the outermost domains, and some more.
@@ -154,17 +154,17 @@ impl Inputs<'_> {
     pub(crate) fn solve_in_best_namespace(&self, kept: &[&Namespace]) -> Solution {
         let mut namespaces = self.site.namespaces();
         if let (_, None) = (namespaces.next(), namespaces.next()) {
-            return self.solve(Within::default());
+            return self.solve(AllowedHosts::default());
         }
         match kept {
-            [only] => Some(self.solve(Within::only(only))).filter(Solution::is_complete),
+            [only] => Some(self.solve(AllowedHosts::only(only))).filter(Solution::is_complete),
             [] => self.solve_new(),
             _ => None,
         }
         .unwrap_or_else(|| {
             let outside = self.site.outside(kept);
             let outside = (!kept.is_empty()).then_some(&outside);
-            self.solve(Within { only: None, outside })
+            self.solve(AllowedHosts { only: None, outside })
         })
     }
 
@@ -183,7 +183,7 @@ impl Inputs<'_> {
             .find_map(|equals| {
                 let enough = equals.iter().filter(|namespace| self.has_enough(namespace));
                 let solved = enough
-                    .map(|namespace| self.solve(Within::only(namespace)))
+                    .map(|namespace| self.solve(AllowedHosts::only(namespace)))
                     .filter(Solution::is_complete);
                 solved.min_by_key(|solution| solution.quality(self.levels()))
             })
@@ -297,8 +297,8 @@ mod tests {
             let filtered: Vec<FilteredHosts> =
                 needs.roles.iter().map(|role_needs| FilteredHosts::new(&site, &request, role_needs.role)).collect();
             let inputs = Inputs { site: &site, members: &[], needs: &needs, filtered: &filtered, own: &[] };
-            let pruned = inputs.solve(Within::default());
-            let all = find_hosts(inputs.demands_to(Within::default(), |_| Depth { spots: usize::MAX - 1, offers: 90 }), 1);
+            let pruned = inputs.solve(AllowedHosts::default());
+            let all = find_hosts(inputs.demands_to(AllowedHosts::default(), |_| Depth { spots: usize::MAX - 1, offers: 90 }), 1);
             prop_assert_eq!(pruned.missing(), all.missing());
             if all.is_complete() {
                 prop_assert_eq!(pruned.quality(1), all.quality(1));

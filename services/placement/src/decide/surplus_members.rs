@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use vocabulary::LabelValue;
 
-use super::known::Known;
+use super::located_member::LocatedMember;
 use crate::life::ReleaseOrder;
 use crate::request::{FailReason, MemberState};
 use crate::site::Site;
@@ -13,12 +13,12 @@ use crate::site::Site;
 /// One of the places that a role wants filled: the member that fills it, and the member beside it that it replaces, if that is still kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Place<'a> {
-    pub(crate) filled_by: Known<'a>,
-    pub(crate) beside: Option<Known<'a>>,
+    pub(crate) filled_by: LocatedMember<'a>,
+    pub(crate) beside: Option<LocatedMember<'a>>,
 }
 
 impl<'a> Place<'a> {
-    pub(crate) fn filled_by(filled_by: Known<'a>) -> Self {
+    pub(crate) fn filled_by(filled_by: LocatedMember<'a>) -> Self {
         Self {
             filled_by,
             beside: None,
@@ -27,7 +27,7 @@ impl<'a> Place<'a> {
 
     /// The member that serves: the old one, until the new one is bound. The old one stays beside that while its host is not in the
     /// inventory.
-    fn serving(&self) -> &Known<'a> {
+    fn serving(&self) -> &LocatedMember<'a> {
         let new = &self.filled_by;
         let is_bound = new.member.state != MemberState::Claimed;
         self.beside.as_ref().filter(|_| !is_bound).unwrap_or(new)
@@ -56,7 +56,7 @@ struct Order<'a> {
 /// Where a member is: each prefix of the site's hierarchy is a domain, and so is its topology domain.
 type Position = Vec<Vec<Option<LabelValue>>>;
 
-fn position(site: &Site, known: &Known<'_>) -> Position {
+fn position(site: &Site, known: &LocatedMember<'_>) -> Position {
     let label = |key| known.slot.and_then(|slot| site.label(key, slot));
     let path: Vec<Option<LabelValue>> = site.policy().hierarchy.iter().map(label).collect();
     let mut domains: Position = (1..=path.len()).map(|length| path[..length].to_vec()).collect();

@@ -213,7 +213,7 @@ impl SiteAuthority {
 
 /// What earlier readings of a site's file found.
 #[derive(Default)]
-struct Known {
+struct SiteFileState {
     /// The authority of the last usable file.
     good: Option<SiteAuthority>,
     /// Why its file is not usable now.
@@ -224,7 +224,7 @@ struct Known {
 /// before stays in use, and without one the site's agents are refused.
 #[derive(Default)]
 pub(super) struct SiteAuthorities {
-    known: Mutex<BTreeMap<Name, Known>>,
+    known: Mutex<BTreeMap<Name, SiteFileState>>,
     /// How many sites have a file that is not usable.
     faults: Gauge,
 }
@@ -261,7 +261,7 @@ impl SiteAuthorities {
     }
 }
 
-impl Known {
+impl SiteFileState {
     /// Stores the result of a reading, and logs it if it differs from the last one.
     fn take(&mut self, site: &Name, read: Result<SiteAuthority, Error>) {
         match read {

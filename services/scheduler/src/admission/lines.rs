@@ -11,7 +11,7 @@ use std::{
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use runtime::telemetry::AUDIT;
 
-use crate::call::{Call, Effect, Who};
+use crate::call::{Call, Callers, Effect};
 
 /// Maximum number of lines of one kind that may come at once.
 const LINE_BURST: NonZeroU32 = NonZeroU32::new(32).unwrap();
@@ -43,10 +43,12 @@ impl Kind {
             (true, _, _) => Self::Denied,
             (false, 1.., _) => Self::Changed,
             (false, 0, false) => match call.descriptor().who {
-                Who::Operators => Self::Overriding,
-                Who::ClusterAgent | Who::Agents | Who::Readers | Who::People | Who::Everyone => {
-                    Self::Unchanged
-                }
+                Callers::Operators => Self::Overriding,
+                Callers::ClusterAgent
+                | Callers::Agents
+                | Callers::Readers
+                | Callers::People
+                | Callers::Everyone => Self::Unchanged,
             },
             (false, 0, true) => match call.descriptor().effect {
                 Effect::Read => Self::Exported,

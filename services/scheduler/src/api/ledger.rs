@@ -52,7 +52,7 @@ struct Exports(Arc<Mutex<BTreeSet<String>>>);
 
 /// An export under way, until this is dropped.
 #[derive(Debug)]
-struct UnderWay {
+struct RunningExport {
     exports: Exports,
     caller: String,
 }
@@ -62,7 +62,7 @@ impl Exports {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, caller: String) -> Result<UnderWay, Error> {
+    fn begin(&self, caller: String) -> Result<RunningExport, Error> {
         if !self.lock().insert(caller.clone()) {
             return Err(Error::Limited {
                 identity: caller,
@@ -71,14 +71,14 @@ impl Exports {
                 again: RETRY_DELAY,
             });
         }
-        Ok(UnderWay {
+        Ok(RunningExport {
             exports: self.clone(),
             caller,
         })
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningExport {
     fn drop(&mut self) {
         self.exports.lock().remove(&self.caller);
     }

@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     CallChanges, Change, Commit, TooLarge,
-    share::{Charge, Share, UnderWay},
+    share::{ActiveChange, Charge, Share},
     weight,
 };
 
@@ -25,7 +25,7 @@ pub struct Permit {
     /// The site's share of the queue, which the bytes of the change count against; `None`: no share limits it.
     share: Option<Share>,
     /// Counts as one of the site's reserved places until the change is staged.
-    _under_way: Option<UnderWay>,
+    _under_way: Option<ActiveChange>,
     staged: Arc<Mutex<Commit>>,
     durable: watch::Receiver<Commit>,
     largest: Option<usize>,
@@ -53,7 +53,7 @@ impl Permit {
     }
 
     /// The same within a site's share.
-    pub(super) fn with_share(self, share: Share, under_way: UnderWay) -> Self {
+    pub(super) fn with_share(self, share: Share, under_way: ActiveChange) -> Self {
         Self {
             share: Some(share),
             _under_way: Some(under_way),

@@ -45,7 +45,7 @@ impl Default for Inner {
 
 /// One of the changes of a site that are under way, until this is dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay {
+pub(super) struct ActiveChange {
     _permit: OwnedSemaphorePermit,
 }
 
@@ -58,9 +58,9 @@ pub(super) struct Charge {
 
 impl Share {
     /// Waits until another change of the site may be under way: in the order in which they come. `None`: never again.
-    pub(super) async fn begin(&self) -> Option<UnderWay> {
+    pub(super) async fn begin(&self) -> Option<ActiveChange> {
         let permit = Arc::clone(&self.0.under_way).acquire_owned().await;
-        permit.ok().map(|permit| UnderWay { _permit: permit })
+        permit.ok().map(|permit| ActiveChange { _permit: permit })
     }
 
     /// A receiver that changes whenever a change of the site becomes durable or is refused.

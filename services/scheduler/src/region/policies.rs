@@ -21,11 +21,11 @@ use crate::{
 };
 
 /// Sites that have to follow, by name.
-type Sites = BTreeMap<String, Behind>;
+type Sites = BTreeMap<String, OutdatedSite>;
 
 /// A site that has to follow.
 #[derive(Debug)]
-struct Behind {
+struct OutdatedSite {
     site: Arc<SharedSite>,
     /// Its clusters that are still to be settled by an earlier policy.
     unsettled: BTreeSet<ClusterName>,
@@ -84,7 +84,7 @@ impl Region {
             .unwrap_or_else(PoisonError::into_inner) = policies;
         for (name, site) in self.sites() {
             let unsettled = BTreeSet::new();
-            late.entry(name).or_insert(Behind { site, unsettled });
+            late.entry(name).or_insert(OutdatedSite { site, unsettled });
         }
         self.follow(late).await
     }
@@ -118,11 +118,11 @@ impl Region {
 
     /// A site decides by its policy of now. Returns what a panic has kept from it; a panic over one cluster does not keep
     /// the others from being settled.
-    async fn follow_policy(&self, name: &str, behind: Behind) -> Result<Option<Behind>, Stopped> {
-        let Behind { site, mut unsettled } = behind;
+    async fn follow_policy(&self, name: &str, behind: OutdatedSite) -> Result<Option<OutdatedSite>, Stopped> {
+        let OutdatedSite { site, mut unsettled } = behind;
         let contained = self.contained(name.to_owned(), "policy");
         let Some(changed) = contained.once(self.take_policy(name, &site)).await else {
-            return Ok(Some(Behind { site, unsettled }));
+            return Ok(Some(OutdatedSite { site, unsettled }));
         };
         unsettled.extend(changed?);
         let mut left = BTreeSet::new();
@@ -134,7 +134,7 @@ impl Region {
         }
         site.retry.notify_one();
         let unsettled = left;
-        Ok((!unsettled.is_empty()).then_some(Behind { site, unsettled }))
+        Ok((!unsettled.is_empty()).then_some(OutdatedSite { site, unsettled }))
     }
 
     /// Makes the site decide by its present policy. Returns the clusters to be settled by it.

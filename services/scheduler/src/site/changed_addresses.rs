@@ -34,7 +34,7 @@ pub(super) fn left_behind(mut member: Member) -> Member {
 pub(super) fn follow_moved_hosts(view: View<'_>, record: &mut Record, most: usize) -> usize {
     let mut added = 0;
     for (id, left) in moved(view, record) {
-        if let Left::Added = record_former_place(record, &id, &left, added < most) {
+        if let AddressOutcome::Added = record_former_place(record, &id, &left, added < most) {
             added += 1;
         }
     }
@@ -68,7 +68,7 @@ fn moved(view: View<'_>, record: &Record) -> Vec<(HostId, Addresses)> {
 }
 
 /// What became of the addresses that a member's host has left.
-enum Left {
+enum AddressOutcome {
     /// A new former place releases them.
     Added,
     /// A former place with these addresses exists already; its release begins again.
@@ -80,9 +80,9 @@ enum Left {
 /// Maximum number of former places of one host. One that reports more addresses than this waits until earlier ones are free.
 const MAX_PLACES: u32 = 8;
 
-fn record_former_place(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> Left {
+fn record_former_place(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> AddressOutcome {
     let Some(member) = record.members.get(id) else {
-        return Left::Kept;
+        return AddressOutcome::Kept;
     };
     let former = Member {
         addresses: left.clone(),
@@ -98,16 +98,16 @@ fn record_former_place(record: &mut Record, id: &HostId, left: &Addresses, has_r
         if let Some(known) = record.members.get_mut(&known) {
             release_again(known);
         }
-        Left::Known
+        AddressOutcome::Known
     } else {
         let free = places
             .into_iter()
             .find(|place| !record.members.contains_key(place));
         let Some(free) = free.filter(|_| has_room) else {
-            return Left::Kept;
+            return AddressOutcome::Kept;
         };
         record.members.insert(free, former);
-        Left::Added
+        AddressOutcome::Added
     };
     if let Some(member) = record.members.get_mut(id) {
         // An earlier confirmation of the release does not cover the changed addresses.

@@ -58,7 +58,7 @@ pub(super) struct Promises {
 
 /// What promises are compared with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct PromiseContext<'a> {
     pub(super) site: &'a str,
     pub(super) existence: &'a Existence,
     pub(super) claims: &'a Claims,
@@ -79,7 +79,7 @@ impl Promises {
 
     /// Holds what statuses promise, when a snapshot is complete and before anything is decided. Records that hold a host already
     /// are told what the newer status says of it, too. Returns the hosts that it has let go of meanwhile.
-    pub(super) fn renew_all(&mut self, known: Known<'_>, inventory: &mut Inventory) -> Vec<HostId> {
+    pub(super) fn renew_all(&mut self, known: PromiseContext<'_>, inventory: &mut Inventory) -> Vec<HostId> {
         let observed = known.existence.observed().keys();
         let names: BTreeSet<ClusterName> = self.held.keys().chain(observed).cloned().collect();
         let mut freed = Vec::new();
@@ -103,7 +103,7 @@ impl Promises {
     pub(super) fn renew(
         &mut self,
         name: &ClusterName,
-        known: Known<'_>,
+        known: PromiseContext<'_>,
         inventory: &mut Inventory,
     ) -> Vec<HostId> {
         let freed = self.withdraw(name, known.claims, inventory);
@@ -116,14 +116,14 @@ impl Promises {
     }
 
     /// Holds what statuses promise that have changed.
-    pub(super) fn hold_due(&mut self, known: Known<'_>, inventory: &mut Inventory) {
+    pub(super) fn hold_due(&mut self, known: PromiseContext<'_>, inventory: &mut Inventory) {
         if std::mem::take(&mut self.due) {
             self.hold_all(known, inventory, false);
         }
     }
 
     /// Holds hosts that records have freed and that statuses promise.
-    pub(super) fn hold_freed(&mut self, known: Known<'_>, inventory: &mut Inventory) {
+    pub(super) fn hold_freed(&mut self, known: PromiseContext<'_>, inventory: &mut Inventory) {
         if !self.promising.is_empty() {
             self.hold_all(known, inventory, false);
         }
@@ -131,7 +131,7 @@ impl Promises {
 
     /// Holds all hosts that are promised and that nobody has: the first claim wins. `own`: those that the cluster's own record
     /// holds, too.
-    fn hold_all(&mut self, known: Known<'_>, inventory: &mut Inventory, own: bool) {
+    fn hold_all(&mut self, known: PromiseContext<'_>, inventory: &mut Inventory, own: bool) {
         let mut promised: Vec<(Rank, ClusterName, HostId, Promise)> = Vec::new();
         for name in &self.promising {
             let Some(observed) = known.existence.get(name) else {
@@ -156,7 +156,7 @@ impl Promises {
 
     fn hold(
         &mut self,
-        known: Known<'_>,
+        known: PromiseContext<'_>,
         name: &ClusterName,
         id: HostId,
         promise: Promise,
@@ -226,7 +226,7 @@ pub(super) fn claims_host(observed: &Cluster, id: &HostId) -> bool {
 
 /// Whether a cluster's status says what this ledger does not know. Only a ledger that is lost can have written that: it is of an earlier
 /// epoch, since the loss has raised the site's. A status of this epoch that names more than the record was written by hand.
-fn is_promising(known: Known<'_>, observed: &Cluster) -> bool {
+fn is_promising(known: PromiseContext<'_>, observed: &Cluster) -> bool {
     let Some(at) = observed.position() else {
         return false;
     };
@@ -253,7 +253,7 @@ fn current<'a>(inventory: &'a Inventory, status: &Status<'_>, member: &'a Member
 }
 
 fn promise(
-    known: Known<'_>,
+    known: PromiseContext<'_>,
     inventory: &Inventory,
     status: &Status<'_>,
     (id, member): (&HostId, &Member),

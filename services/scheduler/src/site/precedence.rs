@@ -30,7 +30,7 @@ pub(super) struct Precedence {
 
 /// Why a cluster is decided.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Why {
+pub(super) enum Trigger {
     /// It was declared: a retry decides it too, and the older ones before.
     Declared,
     /// It waits, and this is its turn.
@@ -45,7 +45,7 @@ impl Site {
         record: &Record,
         decided: &Record,
         limits: StepLimits<'_>,
-        why: Why,
+        why: Trigger,
         now: SystemTime,
     ) -> Precedence {
         let mut precedence = Precedence::default();
@@ -70,13 +70,13 @@ impl Site {
             let is_large = older.spec.roles().len() > MAX_ROLES || older.spec.wanted() > MAX_WANTED;
             let is_over = precedence.without_hosts.len() == MAX_DECIDED_CLUSTERS;
             match why {
-                Why::Declared if is_large || is_over => {
+                Trigger::Declared if is_large || is_over => {
                     precedence.must_wait = true;
                     break;
                 }
                 // A retried cluster waits only for one that is shown to get hosts: clusters that never get any must not delay it.
-                Why::Retried if is_over => break,
-                Why::Declared | Why::Retried => {}
+                Trigger::Retried if is_over => break,
+                Trigger::Declared | Trigger::Retried => {}
             }
             let limits = self.step_limits(name, limits.largest);
             let settled = self.settled(Record::clone(older), limits, now);

@@ -7,7 +7,7 @@ use ::placement::{ClusterName, Holder, HostId, HostName, Policy, SipLabels};
 use super::{
     changes::{Changed, Cursor},
     claims::{Claims, Replaced},
-    claims_of_lost_ledger::{Known, Promises},
+    claims_of_lost_ledger::{PromiseContext, Promises},
     cluster_existence::Existence,
     inventory::Inventory,
     limits::Limits,
@@ -297,8 +297,8 @@ impl Site {
     }
 
     /// What promises are compared with, and the parts that they change.
-    fn promising(&mut self) -> (&mut Promises, Known<'_>, &mut Inventory) {
-        let known = Known {
+    fn promising(&mut self) -> (&mut Promises, PromiseContext<'_>, &mut Inventory) {
+        let known = PromiseContext {
             site: &self.name,
             existence: &self.existence,
             claims: &self.claims,

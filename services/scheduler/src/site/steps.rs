@@ -17,7 +17,7 @@ use ::placement::{ClusterName, HostId, MemberState, Withheld};
 use super::{
     cluster_existence::is_older,
     decide::{is_due, report, withheld},
-    precedence::{Precedence, Why},
+    precedence::{Precedence, Trigger},
     staging::{Author, step_entry},
     state::Site,
 };
@@ -85,7 +85,7 @@ impl Site {
             must_wait,
             without_hosts,
         } = if self.is_refused(&cluster) {
-            self.precedence(&record, &decided, limits, Why::Declared, author.now)
+            self.precedence(&record, &decided, limits, Trigger::Declared, author.now)
         } else {
             Precedence::default()
         };
@@ -275,7 +275,7 @@ impl Site {
         let Precedence {
             must_wait,
             without_hosts,
-        } = self.precedence(&record, &decided, limits, Why::Retried, author.now);
+        } = self.precedence(&record, &decided, limits, Trigger::Retried, author.now);
         if must_wait {
             decided = self.decide_later(&record, limits, author.now);
         }

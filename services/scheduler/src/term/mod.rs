@@ -19,7 +19,7 @@ mod supervisor;
 
 use std::sync::Arc;
 
-use runtime::serving::Stay;
+use runtime::serving::ConnectionAge;
 use tokio::sync::watch;
 
 pub use args::LedgerArgs;
@@ -172,9 +172,9 @@ impl Standing {
 
     /// How long clients may stay connected: one of a process that waits had better find another that serves.
     #[must_use]
-    pub fn stay(&self) -> Stay {
+    pub fn connection_age(&self) -> ConnectionAge {
         match self {
-            Self::Standby { leader: _, cause: _ } => Stay::Brief,
+            Self::Standby { leader: _, cause: _ } => ConnectionAge::Brief,
             Self::Opening
             | Self::Serving(_)
             | Self::ReadOnly {
@@ -182,7 +182,7 @@ impl Standing {
                 ledger: _,
                 cause: _,
             }
-            | Self::Ending => Stay::Long,
+            | Self::Ending => ConnectionAge::Long,
         }
     }
 

@@ -13,7 +13,7 @@ use runtime::{identity::Caller, metrics::Metrics, tls::Channel};
 use scheduler::{
     admission::{self, CallMetrics, Limit, Limits},
     api::Inventory,
-    call::{Call, Who},
+    call::{Call, Callers},
     error::Error,
     ledger::{Fence, SitePosition},
     server,
@@ -96,8 +96,10 @@ async fn every_change_and_export_has_a_complete_line() {
     let (site, person) = (agent("row", "cluster"), operator("row"));
     for call in Call::ALL {
         let caller = match call.descriptor().who {
-            Who::ClusterAgent => &site,
-            Who::Agents | Who::Readers | Who::People | Who::Operators | Who::Everyone => &person,
+            Callers::ClusterAgent => &site,
+            Callers::Agents | Callers::Readers | Callers::People | Callers::Operators | Callers::Everyone => {
+                &person
+            }
         };
         // Calls that fail are audited as well.
         let _ = made(&served.channel(caller), call, "row").await;

@@ -24,7 +24,7 @@ use proto::inventory::v1::{
 use proto::placement::v1::ApplyClusterRequest;
 use runtime::tls::Channel;
 use scheduler::{
-    call::{Call, Who},
+    call::{Call, Callers},
     ledger::position,
     site::Limits,
 };
@@ -371,7 +371,7 @@ async fn no_value_of_a_number_concerns_another_site() {
                 let answered = async {
                     match (call, call.descriptor().who) {
                         (Call::ReportHosts, _) => reported(&served, &site, &number, value).await,
-                        (_, Who::ClusterAgent) => called(&reporter, call, (&number, value), &site).await,
+                        (_, Callers::ClusterAgent) => called(&reporter, call, (&number, value), &site).await,
                         _ => called(&person, call, (&number, value), &site).await,
                     }
                 };

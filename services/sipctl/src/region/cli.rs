@@ -14,7 +14,7 @@ use scheduler::term::LedgerArgs;
 use crate::output::Output;
 use crate::region::kubeconfig;
 use crate::region::maintenance::{Access, Confirmation, Mark, Request};
-use crate::region::ssh::{Ssh, Through};
+use crate::region::ssh::{JumpHostArgs, Ssh};
 
 /// What to do with a region.
 #[derive(Debug, Subcommand)]
@@ -62,7 +62,7 @@ pub enum Command {
     #[command(after_help = help::KUBECONFIG_HELP)]
     Kubeconfig(kubeconfig::Request),
     /// Print an ssh configuration for a cluster's jump host and nodes
-    SshConfig(Through),
+    SshConfig(JumpHostArgs),
     /// Run ssh on a cluster's jump host, or on a node through it
     Ssh(Ssh),
 }

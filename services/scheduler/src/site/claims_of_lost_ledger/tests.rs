@@ -74,7 +74,7 @@ impl Stage {
     }
 
     fn renew(&mut self) -> Vec<HostId> {
-        let known = Known {
+        let known = PromiseContext {
             site: "a",
             existence: &self.existence,
             claims: &self.claims,

@@ -50,7 +50,7 @@ impl Change {
 }
 
 /// Result of an attempt that need not be repeated.
-enum Tried {
+enum Attempt {
     Already,
     Written,
     /// A host of the same name has been recreated since it was read.
@@ -87,10 +87,10 @@ pub(super) async fn mark(
     let write = async || {
         let now = hosts.get(name.name()).await?;
         if now.uid() != uid {
-            return Ok(Tried::AnotherHost);
+            return Ok(Attempt::AnotherHost);
         }
         if change.is_made(&now) {
-            return Ok(Tried::Already);
+            return Ok(Attempt::Already);
         }
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -100,17 +100,17 @@ pub(super) async fn mark(
         hosts
             .patch_metadata(name.name(), &params, &patch)
             .await
-            .map(|_| Tried::Written)
+            .map(|_| Attempt::Written)
     };
     let written = write
         .retry(ExponentialBuilder::default().with_max_times(5))
         .when(access::is_conflict);
     match written.await {
-        Ok(Tried::Written | Tried::Already) => {
+        Ok(Attempt::Written | Attempt::Already) => {
             writeln!(text, "Done: {}.", change.done)?;
             Ok(Outcome::done(text))
         }
-        Ok(Tried::AnotherHost) => Ok(Outcome::refused(
+        Ok(Attempt::AnotherHost) => Ok(Outcome::refused(
             text,
             format!("{name} was deleted and created again meanwhile: inspect the new one first"),
         )),

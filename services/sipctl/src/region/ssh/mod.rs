@@ -22,7 +22,7 @@ const JUMP_HOST_PREFIX: &str = "jumphost-";
 
 /// How a cluster's jump host is found.
 #[derive(Debug, clap::Args)]
-pub struct Through {
+pub struct JumpHostArgs {
     /// The SIPCluster
     #[arg(value_name = "NS/NAME")]
     cluster: ClusterName,
@@ -40,7 +40,7 @@ pub struct Through {
 #[derive(Debug, clap::Args)]
 pub struct Ssh {
     #[command(flatten)]
-    through: Through,
+    through: JumpHostArgs,
     /// A node, by any name that `sipctl ssh-config` prints [default: the jump host]
     #[arg(value_name = "NODE")]
     node: Option<String>,
@@ -53,7 +53,7 @@ pub struct Ssh {
 ///
 /// # Errors
 /// When the API server cannot be asked, or the cluster has no jump host.
-pub fn config(through: Through) -> anyhow::Result<Outcome> {
+pub fn config(through: JumpHostArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::done(text(through)?))
 }
 
@@ -94,8 +94,8 @@ pub fn run(command: Ssh) -> anyhow::Result<u8> {
         .unwrap_or(u8::MAX))
 }
 
-fn text(through: Through) -> anyhow::Result<String> {
-    let Through {
+fn text(through: JumpHostArgs) -> anyhow::Result<String> {
+    let JumpHostArgs {
         cluster,
         address,
         jump_host: wanted,

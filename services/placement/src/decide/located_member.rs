@@ -9,7 +9,7 @@ use crate::site::{Site, Slot};
 
 /// A member, with what the site shows of its host now.
 #[derive(Debug, Clone)]
-pub(crate) struct Known<'a> {
+pub(crate) struct LocatedMember<'a> {
     pub(crate) member: &'a Member,
     pub(crate) slot: Option<Slot>,
     /// Its topology domain: what its label says now, and as last known while the host is not there. Never empty.
@@ -23,7 +23,7 @@ pub(crate) struct Known<'a> {
     pub(crate) is_extra: bool,
 }
 
-impl<'a> Known<'a> {
+impl<'a> LocatedMember<'a> {
     pub(crate) fn new(site: &Site, key: Option<&LabelKey>, member: &'a Member) -> Self {
         let slot = site.slot_of(&member.host);
         let row = slot.and_then(|slot| site.row(slot));
@@ -71,7 +71,7 @@ pub(crate) fn last_known(member: &Member, key: &LabelKey) -> Option<LabelValue> 
         .filter(|value| !value.is_empty())
 }
 
-impl Known<'_> {
+impl LocatedMember<'_> {
     /// How its namespace's quota counts it.
     pub(crate) fn quota(&self) -> Quota {
         if self.member.requested || self.is_extra {
