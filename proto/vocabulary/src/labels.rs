@@ -9,7 +9,7 @@ pub const CLUSTER_NAME: &str = "sip.airshipit.org/cluster-name";
 /// On a placed host: the role that it serves.
 pub const NODE_TYPE: &str = "sip.airshipit.org/node-type";
 
-/// What the three labels of a host state. A host that nobody holds is free only when it has none of them.
+/// What the three labels of a host state. A host that no cluster holds is free only when it has none of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum SipLabels {
     /// None of the three is there.

@@ -99,11 +99,11 @@ pub struct Release {
 /// Why a member is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReleaseReason {
-    /// The role has more members than it wants, or is not wanted any more.
+    /// The role has more members than it wants, or is no longer wanted.
     Surplus,
     /// It failed and is replaced in this decision.
     Failed(FailReason),
-    /// It was asked to be moved off, and its replacement is bound.
+    /// It was to be moved off, and its replacement is bound.
     Moved,
 }
 

@@ -7,7 +7,7 @@
 //! [`Stage::counts`]. The decision sets members that are releasing apart before, and outgoing ones beside their replacements; of these
 //! the rows say what comes of that. `docs/replacement.md` has the same table; a test compares the two.
 //!
-//! Two members are a *pair* while one is asked to be moved and the other was claimed to come in its place: together
+//! Two members are a *pair* while one is to be moved and the other was claimed to come in its place: together
 //! they fill one place, that of the replacement. The pair ends when
 //! - the replacement is bound: the old one is released ([`ReleaseReason::Moved`](crate::ReleaseReason::Moved));
 //! - the old one fails: it is released, its replacement is there already;
@@ -94,7 +94,7 @@ pub enum DomainUse {
 pub enum ReleaseOrder {
     /// Failed ones.
     First,
-    /// Those that are asked to be moved. A pair goes as its old member does until its replacement is bound, and then as that does.
+    /// Those that are to be moved. A pair goes as its old member does until its replacement is bound, and then as that does.
     Second,
     /// Those that are well.
     Last,

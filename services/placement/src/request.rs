@@ -71,7 +71,7 @@ impl Member {
 /// was released, and is taken again, has nothing to do with who replaced it before.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Replaces {
-    /// That one was asked to be moved, and is kept beside it until it is bound.
+    /// That one was to be moved, and is kept beside it until it is bound.
     Beside(HostId),
     /// That one was released. It says only that this one is a replacement under way.
     Alone(HostId),
@@ -101,7 +101,7 @@ pub enum MemberState {
 /// Why a member must be replaced, the most pressing first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailReason {
-    /// The `BareMetalHost` does not exist any more.
+    /// The `BareMetalHost` no longer exists.
     Gone,
     /// Somebody marked the host as failed.
     MarkedFailed,

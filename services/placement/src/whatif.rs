@@ -25,7 +25,7 @@ pub struct Priority {
 /// What a cluster waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PriorityClass {
-    /// A member is to be replaced: it has failed, or is asked to be moved.
+    /// A member is to be replaced: it has failed, or is to be moved.
     Replacement,
     /// It has members, and none is to be replaced.
     Growth,

@@ -167,7 +167,7 @@ impl State {
 }
 
 impl ConnectionSlot {
-    /// Records that the first byte of the peer has been read: the connection is not silent any more.
+    /// Records that the first byte of the peer has been read: the connection is no longer silent.
     pub fn spoke(&self) {
         let mut state = self.slots.lock();
         let holders = state.addresses.get_mut(&self.address);

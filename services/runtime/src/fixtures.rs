@@ -211,7 +211,7 @@ impl Disk {
 /// Gives threads without a subscriber one that ignores all.
 ///
 /// While there is only one subscriber, tracing asks the thread that reaches an event first whether anyone wants
-/// it, and remembers the answer for all: without this, a test that does not listen could deafen one that does.
+/// it, and records the answer for all: without this, a test that does not listen could deafen one that does.
 pub(crate) fn subscribe_other_threads() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing::subscriber::set_global_default(tracing_subscriber::registry()).unwrap());

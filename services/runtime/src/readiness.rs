@@ -123,7 +123,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Waits for a change, then says what is unready; `None` once nothing can change any more.
+    /// Waits for a change, then says what is unready; `None` once nothing can change.
     pub async fn changed(&mut self) -> Option<Unready> {
         self.changes.changed().await.ok()?;
         Some(self.changes.borrow_and_update().unready())

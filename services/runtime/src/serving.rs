@@ -355,7 +355,7 @@ mod tests {
         begun.elapsed()
     }
 
-    // The clock goes on by itself while nothing is to be read or written, so these tests take no time.
+    // The clock continues by itself while nothing is to be read or written, so these tests take no time.
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_answers_no_ping_is_disconnected() {

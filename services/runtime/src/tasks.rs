@@ -24,7 +24,7 @@ type Name = Cow<'static, str>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A task returned although nobody asked for a shutdown.
+    /// A task returned although no shutdown was requested.
     #[error("task `{task}` ended although it should run as long as the process")]
     Ended {
         /// Its name.
@@ -47,7 +47,7 @@ pub enum Error {
         /// What the panic said.
         message: String,
     },
-    /// Tasks did not end in time after a shutdown was asked for.
+    /// Tasks did not end in time after a shutdown was requested.
     #[error("still running {deadline:?} after the shutdown began: {}", tasks.join(", "))]
     Stuck {
         /// Their names, sorted.

@@ -45,7 +45,7 @@ pub enum Error {
     /// There is no such thing.
     #[error("{what} is not known")]
     NotFound {
-        /// What was asked for.
+        /// What was requested.
         what: String,
     },
     /// The site must report first.
@@ -108,10 +108,10 @@ pub enum Error {
     /// The cluster is larger than the ledger takes.
     #[error("{0}; nothing was done")]
     TooLarge(#[from] TooLarge),
-    /// The storage works, and does not take what the caller asked for.
+    /// The storage works, and does not take what the caller requested.
     #[error("the ledger's storage refuses this change: {cause}; nothing was done")]
     Refused {
-        /// What the storage says.
+        /// Message of the storage.
         cause: String,
     },
     /// What was decided or read rests on a change of the same site that the storage has refused.
@@ -119,7 +119,7 @@ pub enum Error {
         "another change of the same site was refused by the ledger's storage: {cause}; nothing was done, so retry"
     )]
     SiteReset {
-        /// What the storage says.
+        /// Message of the storage.
         cause: String,
     },
     /// A message was not read.
@@ -192,7 +192,7 @@ pub enum Error {
     /// The ledger cannot be written, so nothing can be promised.
     #[error("the ledger cannot be written, so nothing is placed until it can: {cause}")]
     ReadOnly {
-        /// What the storage says.
+        /// Message of the storage.
         cause: String,
     },
     /// Another scheduler may write, or none at present.

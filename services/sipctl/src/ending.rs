@@ -3,7 +3,7 @@
 /// How a command ended, when it could do its work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
-    /// All that was asked for is there.
+    /// All that was requested is there.
     Done,
     /// A cluster is refused, partial or invalid.
     NotPlaced,

@@ -157,7 +157,7 @@ pub fn reports_without_decision(site: &Site, request: &Request, members: &[Membe
         .then(|| reports::of_members(site, request, &needs))
 }
 
-/// Whether a member that stays has failed or is asked to be moved.
+/// Whether a member that stays has failed or is to be moved.
 pub(crate) fn needs_replacement(site: &Site, request: &Request, members: &[Member]) -> bool {
     ClusterNeeds::new(site, request, members)
         .roles

@@ -22,7 +22,7 @@ pub enum Actor {
 pub struct Transition {
     /// Empty: it was no member before.
     pub from: &'static [Stage],
-    /// Empty: it is no member any more.
+    /// Empty: it is no longer a member.
     pub to: &'static [Stage],
     /// Who can make it.
     pub by: &'static [Actor],

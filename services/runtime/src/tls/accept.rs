@@ -71,10 +71,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Opens the port. The [`Reloader`], which is there unless plaintext was asked for, must be run.
+    /// Opens the port. The [`Reloader`], which is there unless plaintext was requested, must be run.
     ///
     /// # Errors
-    /// When the address cannot be listened on, the certificates are not usable, or plaintext was asked for
+    /// When the address cannot be listened on, the certificates are not usable, or plaintext was requested
     /// on an address that is not loopback.
     pub async fn bind(
         address: SocketAddr,

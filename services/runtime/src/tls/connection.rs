@@ -39,7 +39,7 @@ pub struct Connection {
 enum End {
     /// The certificate that it was opened with expires.
     Expiry(Pin<Box<Sleep>>),
-    /// The server does not trust the certificate any more that it was opened with.
+    /// The server no longer trusts the certificate that it was opened with.
     Withdrawal(Withdrawal),
     /// The server has told the client to end it, and its time for that is over.
     Age(Pin<Box<Sleep>>),
@@ -92,7 +92,7 @@ impl End {
 /// Why a connection is refused after its handshake.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
-    /// Its certificate is not trusted any more.
+    /// Its certificate is no longer trusted.
     #[error("the certificate is not trusted")]
     Trust(#[from] rustls::Error),
     /// Its certificate cannot be read.

@@ -53,7 +53,7 @@ pub enum Error {
         /// The options that are missing.
         missing: &'static str,
     },
-    /// Plaintext was asked for on an address that others can reach.
+    /// Plaintext was requested on an address that others can reach.
     #[error(
         "--plaintext-loopback is refused for `{address}`: without TLS anyone who reaches it could act as anyone; only loopback addresses may be used"
     )]

@@ -88,7 +88,7 @@ impl ServerTls {
         Arc::clone(&self.0.config().tls)
     }
 
-    /// Who has shown this chain, as it is believed now.
+    /// Who has shown this chain, as it is accepted now.
     pub(super) fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<Caller, rustls::Error> {
         let (leaf, intermediates) = chain
             .split_first()
@@ -97,7 +97,7 @@ impl ServerTls {
         Ok(trust.verify(leaf, intermediates, UnixTime::now())?.0)
     }
 
-    /// Waits until this chain is not trusted any more.
+    /// Waits until this chain is no longer trusted.
     pub(super) async fn withdrawn(
         self,
         mut changes: watch::Receiver<()>,

@@ -409,7 +409,7 @@ impl Charge {
         self.account.require_buffer(of, own, shared)
     }
 
-    /// Keeps nothing any more.
+    /// Keeps nothing from now on.
     pub(super) fn clear(&self) {
         let Account { buffer, shared, .. } = &*self.account;
         for (of, bytes) in [

@@ -242,7 +242,7 @@ pub(super) struct Count {
 pub(super) enum Counted {
     /// There is more to count.
     More(Box<Count>),
-    /// So many copies fit, and why not one more; empty when no more were asked for.
+    /// So many copies fit, and why not one more; empty when no more were requested.
     All(u32, String),
 }
 

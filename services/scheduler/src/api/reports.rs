@@ -28,7 +28,7 @@ struct Reports {
 /// Opens the session that the stream's first message asks for; the answers acknowledge each message.
 ///
 /// # Errors
-/// When the reporter is not let in.
+/// When the reporter is not admitted.
 pub(super) async fn stream(
     authorized: Authorized<Hello>,
     requests: Streaming<ReportHostsRequest>,

@@ -15,7 +15,7 @@ use super::{
 /// Maximum number of findings that are listed; all are counted.
 const MAX_FINDINGS: usize = 100;
 
-/// Looks at entries one after the other.
+/// Checks entries one after the other.
 #[derive(Debug, Default)]
 pub struct Checker {
     last: Option<Commit>,

@@ -36,7 +36,7 @@ pub struct Decision {
     pub reason: String,
     /// Reports that are new.
     pub found: Vec<Report>,
-    /// Reports that do not hold any more.
+    /// Reports that no longer hold.
     pub resolved: Vec<Report>,
 }
 

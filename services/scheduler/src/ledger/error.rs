@@ -22,7 +22,7 @@ pub enum Error {
     Storage {
         /// What was tried.
         action: &'static str,
-        /// What the storage said.
+        /// Message of the storage.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -34,7 +34,7 @@ pub enum Error {
         /// Version of this program.
         understood: u64,
     },
-    /// Another process has taken over: nothing of what was asked for is written.
+    /// Another process has taken over: nothing of what was requested is written.
     #[error("ledger: {by} leads now, and nothing was written")]
     Fenced {
         /// Who, as far as it is known.
@@ -45,7 +45,7 @@ pub enum Error {
     Refused {
         /// Changes of the batch, from its first, that are durable.
         stored: usize,
-        /// What the storage says.
+        /// Message of the storage.
         cause: String,
     },
     /// Something is in the way of an import.

@@ -5,7 +5,7 @@
 //! A site that shows a number which this ledger has not issued to it moves its own offset and epoch, and nobody else's.
 //!
 //! No number can reach its end. A commit adds one. An offset is raised only to get above a number that was shown, and a
-//! number above [`MAX_REPORTED`] that the site has not reached is not believed: so an offset is `MAX_REPORTED + 1` at most.
+//! number above [`MAX_REPORTED`] that the site has not reached is not accepted: so an offset is `MAX_REPORTED + 1` at most.
 
 use std::fmt;
 
@@ -173,7 +173,7 @@ impl History {
         self.raised
     }
 
-    /// The position of a commit, or where the site stands at least when all up to it is durable.
+    /// The position of a commit, or where the site is at least when all up to it is durable.
     #[must_use]
     pub fn at(&self, commit: Commit) -> SitePosition {
         let Self {
@@ -222,7 +222,7 @@ impl History {
         self.lost.is_some_and(|lost| revision <= lost.before)
     }
 
-    /// The history that goes on above what was shown, from `commit` on.
+    /// The history that continues above what was shown, from `commit` on.
     #[must_use]
     pub fn raise(&self, shown: SitePosition, cause: Cause, commit: Commit) -> Self {
         let Self {
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn reports_do_not_exhaust_numbers() {
-        // Each time all that is believed is shown, which is the worst that a reporter can do.
+        // Each time all that is accepted is shown, which is the worst that a reporter can do.
         let (mut history, mut now) = (History::default(), Commit::NONE);
         for _ in 0..1000 {
             let reached = history.at(now);

@@ -17,7 +17,7 @@ pub struct Refusal<'a> {
     pub site: &'a str,
     /// Its number.
     pub commit: Commit,
-    /// What the storage says.
+    /// Message of the storage.
     pub cause: &'a str,
     /// What the ledger holds without it.
     pub durable: &'a Contents,

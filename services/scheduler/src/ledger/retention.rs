@@ -91,7 +91,7 @@ impl Removal {
 pub(crate) struct Trim {
     /// Removal of entries that are too old.
     pub(crate) old: Removal,
-    /// Removal of the oldest entries of sites whose share is full. However many entries are too old, it goes on: otherwise such a site would grow.
+    /// Removal of the oldest entries of sites whose share is full. However many entries are too old, it continues: otherwise such a site would grow.
     pub(crate) full: Removal,
     entries: usize,
     bytes: u64,
@@ -275,7 +275,7 @@ impl Shares {
         }
     }
 
-    /// An entry is not there any more.
+    /// An entry is no longer there.
     pub(crate) fn removed(&mut self, site: &str, commit: u64, size: u64) {
         if let Some(bytes) = self.bytes.get_mut(site) {
             *bytes = bytes.saturating_sub(size);

@@ -56,7 +56,7 @@ pub fn require(
         Some(before) if (&before.conflicts, &before.reports) == (&after.conflicts, &after.reports) => 0,
         Some(_) | None => now.conflicts + then.conflicts + now.reports + then.reports,
     };
-    // A step by which hosts go on under other uids names all of them twice in the log, and confirms none.
+    // A step by which hosts continue under other uids names all of them twice in the log, and confirms none.
     let step = now.record - now.unconfirmed + now.conflicts + now.hosts + freed.sum::<usize>() + told;
     let leaving = now.record + 2 * now.conflicts + now.reports + now.hosts;
     let once = FIXED_BYTES + 4 * site.len() + 4 * (after.uid.len() + after.cluster.to_string().len());

@@ -81,7 +81,7 @@ impl Member {
         }
     }
 
-    /// The same, when its cluster ends: a release that was only requested, of a surplus member in use, is not withdrawn any more.
+    /// The same, when its cluster ends: a release that was only requested, of a surplus member in use, is no longer withdrawn.
     pub fn begin_final_release(&mut self, reason: ReleaseReason) {
         self.begin_release(reason);
         if self.release_reason == Some(ReleaseReason::Surplus) {

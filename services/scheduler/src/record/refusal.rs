@@ -37,7 +37,7 @@ pub struct Funnel {
     pub without_address: u32,
     /// Of those with its topology key, those that may be claimed.
     pub eligible: u32,
-    /// Of these, those that nobody holds.
+    /// Of these, those that no cluster holds.
     pub free: u32,
     /// Domains in which these are.
     pub domains: u32,

@@ -167,7 +167,7 @@ mod tests {
             let record = Record::new(cluster, "uid".to_owned(), None, 1, Spec::default());
             contents.records.insert(key, Arc::new(record));
         }
-        // Each time that the clock is asked for in a task something is done: the site's policy changes, then each cluster is settled.
+        // Each time that the clock is read in a task something is done: the site's policy changes, then each cluster is settled.
         let done = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&done);
         let (region, _writer) = region_of(contents, move || {

@@ -435,7 +435,7 @@ pub struct SiteState {
 /// A cluster's placement that is durable, so that callers may have it.
 #[derive(Clone, Debug)]
 pub struct DurablePlacement {
-    /// The record; `None` when the cluster holds nothing any more.
+    /// The record; `None` when the cluster holds nothing now.
     pub record: Option<Arc<Record>>,
     /// Epoch of the site.
     pub epoch: u64,

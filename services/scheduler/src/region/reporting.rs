@@ -20,8 +20,8 @@ use crate::{
 
 impl Region {
     /// Lets a reporter in. When it has seen a position of its site that the ledger has not issued, the ledger was lost or
-    /// restored: the site's history goes on above it, so that nothing it says is taken for something older. That and its
-    /// fence are durable before it is let in.
+    /// restored: the site's history continues above it, so that nothing it says is taken for something older. That and its
+    /// fence are durable before it is admitted.
     ///
     /// # Errors
     /// [`Error::Superseded`], [`Error::Stopped`]; [`Error::SiteFull`] when the region has as many sites as it may;

@@ -35,7 +35,7 @@ impl Latest {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes in that the site is reset, since this change was refused.
+    /// Records that the site is reset, since this change was refused.
     pub(super) fn count(&self, commit: Commit, cause: &str) {
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *latest = State {

@@ -258,7 +258,7 @@ mod tests {
         assert!((&mut left).now_or_never().is_none());
         let mut waits = Box::pin(turns.take("three"));
         assert!((&mut waits).now_or_never().is_none());
-        // The turn is on its way to who leaves now.
+        // The turn is being passed to the one that leaves now.
         drop(first);
         drop(left);
         drop(waits.await.unwrap());

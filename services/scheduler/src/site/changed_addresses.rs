@@ -17,7 +17,7 @@ pub(super) fn lacks(now: &Addresses, member: &Member) -> bool {
     before.any(|(network, address)| now.get(network) != Some(address))
 }
 
-/// The former place of a member that goes on: an address that its host has left. It has no domain: the member holds the rack that they share,
+/// The former place of a member that continues: an address that its host has left. It has no domain: the member holds the rack that they share,
 /// and when that fails, its replacement may be in it.
 pub(super) fn left_behind(mut member: Member) -> Member {
     member.domain = None;

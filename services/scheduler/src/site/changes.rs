@@ -1,4 +1,4 @@
-//! What to tell watchers: the newest state of each cluster that changed, in the order of commits.
+//! What watchers are sent: the newest state of each cluster that changed, in the order of commits.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +14,7 @@ const MAX_REMOVED_CLUSTERS: usize = 4096;
 pub(super) struct Changes {
     changed: BTreeMap<u64, ClusterName>,
     removed: BTreeMap<u64, ClusterId>,
-    /// Removals up to this revision are not known any more. At first it is that of the last one, which the ledger holds.
+    /// Removals up to this revision are no longer known. At first it is that of the last one, which the ledger holds.
     horizon: u64,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Changes {
 pub enum Changed {
     /// It holds or wants hosts.
     Record(Arc<Record>),
-    /// It holds and wants nothing any more.
+    /// It holds and wants nothing now.
     Removed {
         /// Revision of the removal.
         revision: u64,
@@ -46,7 +46,7 @@ impl Changed {
 /// How far a watcher has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
-    /// Everything up to this revision was told.
+    /// Everything up to this revision was sent.
     after: u64,
     /// Removals up to this revision do not concern the watcher: it began after them.
     base: u64,

@@ -61,7 +61,7 @@ fn bytes(record: &Record) -> usize {
 pub(super) struct Replaced {
     /// The record before.
     pub(super) before: Option<Arc<Record>>,
-    /// Hosts that it held and that nobody holds now.
+    /// Hosts that it held and that no cluster holds now.
     pub(super) freed: Vec<HostId>,
 }
 

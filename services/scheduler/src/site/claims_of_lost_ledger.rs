@@ -78,7 +78,7 @@ impl Promises {
     }
 
     /// Holds what statuses promise, when a snapshot is complete and before anything is decided. Records that hold a host already
-    /// are told what the newer status says of it, too. Returns the hosts that it has let go of meanwhile.
+    /// are told what the newer status says of it, too. Returns the hosts that it has released meanwhile.
     pub(super) fn renew_all(&mut self, known: PromiseContext<'_>, inventory: &mut Inventory) -> Vec<HostId> {
         let observed = known.existence.observed().keys();
         let names: BTreeSet<ClusterName> = self.held.keys().chain(observed).cloned().collect();
@@ -98,7 +98,7 @@ impl Promises {
         freed
     }
 
-    /// Takes in that the status of one cluster has changed. What it promises is held by [`hold_due`](Self::hold_due), once for all
+    /// Records that the status of one cluster has changed. What it promises is held by [`hold_due`](Self::hold_due), once for all
     /// statuses of a report.
     pub(super) fn renew(
         &mut self,
@@ -196,7 +196,7 @@ impl Promises {
         }
     }
 
-    /// Withdraws all promises of a cluster, and unholds their hosts except those of its record. Returns the hosts that no cluster holds any more.
+    /// Withdraws all promises of a cluster, and unholds their hosts except those of its record. Returns the hosts that no cluster holds now.
     pub(super) fn withdraw(
         &mut self,
         name: &ClusterName,
@@ -237,7 +237,7 @@ fn is_promising(known: PromiseContext<'_>, observed: &Cluster) -> bool {
 }
 
 /// The host of a member that a status names. If it was made again with the cluster's labels while the ledger was lost, the member
-/// goes on as that.
+/// continues as that.
 fn current<'a>(inventory: &'a Inventory, status: &Status<'_>, member: &'a Member) -> &'a HostId {
     let named = &member.host;
     let continuing = || {

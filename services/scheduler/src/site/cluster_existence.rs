@@ -1,8 +1,8 @@
-//! Which `SIPCluster`s exist. The site's reports say so, and nobody else: a call may have been on its way for long, and may
+//! Which `SIPCluster`s exist. The site's reports say so, and nobody else: a call may have been in flight for long, and may
 //! speak for one that is gone.
 //!
 //! A uid never comes back. So a declaration of one that was reported and deleted is refused, whenever it arrives. One that was
-//! not reported yet is believed: it may be new. If no report shows it in [`UNOBSERVED_LIMIT`], what it has claimed is released.
+//! not reported yet is accepted: it may be new. If no report shows it in [`UNOBSERVED_LIMIT`], what it has claimed is released.
 //!
 //! Of a record's `SIPCluster` the site may say three things: it is *observed*; it is *missing*, since a complete snapshot or a
 //! deletion says so; or it is *unobserved*, which a declared one is too until it is reported.
@@ -105,7 +105,7 @@ impl Existence {
         self.left_out = LeftOut::default();
     }
 
-    /// Takes in that a `SIPCluster` is reported and left out. Returns whether it is the first one of the stream.
+    /// Records that a `SIPCluster` is reported and left out. Returns whether it is the first one of the stream.
     pub(super) fn omit(&mut self, name: &ClusterName) -> bool {
         let LeftOut { reports, namespaces } = &mut self.left_out;
         *reports += 1;
@@ -181,12 +181,12 @@ impl Existence {
             || observed.is_some_and(|observed| observed.generation() > record.generation)
     }
 
-    /// Whether a `SIPCluster` was reported and deleted, as far as it is remembered.
+    /// Whether a `SIPCluster` was reported and deleted, as far as it is recorded.
     pub(super) fn is_deleted(&self, cluster: &ClusterId) -> bool {
         self.deleted.known.contains(cluster)
     }
 
-    /// `SIPCluster`s that are remembered as deleted.
+    /// `SIPCluster`s that are recorded as deleted.
     pub(super) fn deleted(&self) -> impl Iterator<Item = &ClusterId> {
         self.deleted.known.iter()
     }
@@ -213,7 +213,7 @@ impl Existence {
         Ok(())
     }
 
-    /// Takes in that a `SIPCluster` exists; one that it has replaced under its name is remembered as deleted. Returns whether its
+    /// Records that a `SIPCluster` exists; one that it has replaced under its name is recorded as deleted. Returns whether its
     /// status is another than before.
     pub(super) fn observe(&mut self, cluster: Cluster) -> bool {
         self.deleted.remove(cluster.id());
@@ -230,7 +230,7 @@ impl Existence {
         !is_same
     }
 
-    /// Takes in that a `SIPCluster` is deleted. Returns whether it was the one of its name.
+    /// Records that a `SIPCluster` is deleted. Returns whether it was the one of its name.
     pub(super) fn delete(&mut self, cluster: &ClusterId) -> bool {
         self.deleted.insert(cluster.clone());
         let was_observed = self.has_uid(&cluster.name, &cluster.uid);
@@ -284,7 +284,7 @@ impl Existence {
         self.unobserved = self.missing.iter().map(|name| (name.clone(), now)).collect();
     }
 
-    /// Takes in that an agent has declared a `SIPCluster`, which may not have been reported yet.
+    /// Records that an agent has declared a `SIPCluster`, which may not have been reported yet.
     pub(super) fn declare(&mut self, cluster: &ClusterId, now: SystemTime) {
         self.missing.remove(&cluster.name);
         if self.has_uid(&cluster.name, &cluster.uid) {
@@ -299,7 +299,7 @@ impl Existence {
         self.missing.insert(name.clone());
     }
 
-    /// The cluster has no record any more.
+    /// The cluster no longer has a record.
     pub(super) fn forget(&mut self, name: &ClusterName) {
         self.missing.remove(name);
         self.unobserved.remove(name);

@@ -48,7 +48,7 @@ pub(super) fn decide(view: View<'_>, record: &mut Record, withheld: Withheld, no
         if let Some(member) = record.members.get_mut(&release.host) {
             let reason = ReleaseReason::from(release.reason);
             member.begin_release(reason);
-            // A release that was only asked for is for good once another one has the place.
+            // A release that was only requested is for good once another one has the place.
             member.release_reason = Some(reason);
         }
     }

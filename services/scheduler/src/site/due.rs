@@ -75,7 +75,7 @@ impl Site {
         Ok(decide::decision_input(self.view(), &record, now))
     }
 
-    /// When the next member fails, if the site goes on as it is.
+    /// When the next member fails, if the site continues as it is.
     #[must_use]
     pub fn next_failure(&self) -> Option<SystemTime> {
         failures::next(self.view())
@@ -87,7 +87,7 @@ impl Site {
         failures::failed(self.view(), now)
     }
 
-    /// When the next record is to be forgotten, if the site goes on without its `SIPCluster`.
+    /// When the next record is to be forgotten, if the site continues without its `SIPCluster`.
     #[must_use]
     pub fn next_forgotten(&self, now: SystemTime) -> Option<SystemTime> {
         let view = self.view();

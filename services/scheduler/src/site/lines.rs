@@ -9,7 +9,7 @@ pub(super) struct Lines {
     pub(super) growth: Quiet,
     /// What was claimed for no `SIPCluster` is released.
     pub(super) forgotten: Quiet,
-    /// A step that nobody asked for is not made.
+    /// A step that no caller requested is not made.
     pub(super) undone: Quiet,
     /// `SIPCluster`s are left out.
     pub(super) left_out: Quiet,

@@ -1,4 +1,4 @@
-//! One site as the scheduler holds it: what it reported, who holds what, and what to tell watchers.
+//! One site as the scheduler holds it: what it reported, who holds what, and what watchers are sent.
 //!
 //! Everything here is synchronous and works on memory; [`crate::region`] puts it behind a lock and waits for
 //! the ledger. Inventory lives only here; records are copies of what the ledger holds or is about to hold.

@@ -1,7 +1,7 @@
 //! Where the site's history stands, and which positions that the site shows are accepted.
 //!
 //! Until the first snapshot of a term is complete the ledger may be one that was lost or restored, so what the site shows
-//! beyond it is believed: the history goes on above it. From then on nobody but this process has issued numbers to the site:
+//! beyond it is accepted: the history continues above it. From then on nobody but this process has issued numbers to the site:
 //! a mark beyond them is a fault of the host that shows it.
 
 use runtime::quiet::Quiet;
@@ -140,7 +140,7 @@ impl Positions {
         self.issued
     }
 
-    /// Takes in that a revision is issued.
+    /// Records that a revision is issued.
     pub(super) fn issue(&mut self, revision: u64) {
         self.issued = self.issued.max(revision);
     }
@@ -164,7 +164,7 @@ impl Positions {
         self.first_complete_since.is_some()
     }
 
-    /// Takes in that a snapshot is complete.
+    /// Records that a snapshot is complete.
     pub(super) fn complete(&mut self) {
         self.first_complete_since.get_or_insert(self.history().raised());
         self.synced_epoch = self.history().epoch();
@@ -211,7 +211,7 @@ impl Positions {
         self.history().is_before_loss(revision)
     }
 
-    /// Why a ledger has not issued what the site shows, unless an operator has it believed.
+    /// Why a ledger has not issued what the site shows, unless an operator has it accepted.
     pub(super) fn loss(&self) -> Cause {
         if self.is_raised() {
             Cause::More
@@ -222,7 +222,7 @@ impl Positions {
         }
     }
 
-    /// Stages that the history goes on above what was shown. `log` limits the lines about that.
+    /// Stages that the history continues above what was shown. `log` limits the lines about that.
     ///
     /// # Errors
     /// [`TooLarge`].

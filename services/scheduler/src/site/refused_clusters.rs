@@ -62,7 +62,7 @@ impl RefusedClusters {
         self.change += 1;
     }
 
-    /// Takes in that a record is in the place of the one before it.
+    /// Records that a record is in the place of the one before it.
     pub(super) fn replace(&mut self, before: Option<&Record>, after: Option<&Record>) {
         if let Some(before) = before {
             self.waiting.remove(&QueuePosition::new(before));
@@ -78,14 +78,14 @@ impl RefusedClusters {
         }
     }
 
-    /// Takes in that a cluster that is refused was decided, and that its record says so.
+    /// Records that a cluster that is refused was decided, and that its record says so.
     pub(super) fn decided(&mut self, record: &Record) {
         if is_refused(record) {
             self.decide(&record.cluster, true);
         }
     }
 
-    /// Takes in that clusters would get nothing if they were decided now.
+    /// Records that clusters would get nothing if they were decided now.
     pub(super) fn get_nothing(&mut self, clusters: &[ClusterName]) {
         for cluster in clusters {
             if !self.is_known(cluster) {
@@ -99,7 +99,7 @@ impl RefusedClusters {
         self.decided.insert(cluster.clone(), Decided { change, recorded });
     }
 
-    /// Whether a cluster's refusal stands since it was decided last, and its record says so.
+    /// Whether a cluster's refusal is current: nothing has changed since its last decision, which its record has.
     pub(super) fn is_current(&self, cluster: &ClusterName) -> bool {
         let decided = self.decided.get(cluster);
         decided.is_some_and(|decided| decided.recorded && decided.change == self.change)

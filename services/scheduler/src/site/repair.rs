@@ -1,4 +1,4 @@
-//! An operator has a site's position repaired: what the site shows is believed.
+//! An operator has a site's position repaired: what the site shows is accepted.
 
 use ::placement::HostName;
 
@@ -33,7 +33,7 @@ pub struct Repaired {
 
 impl Site {
     /// Continues the history above everything that the site shows and that a ledger can have issued: an operator says that it
-    /// is to be believed. No claim changes, and nothing counts as released by it.
+    /// is to be accepted. No claim changes, and nothing counts as released by it.
     ///
     /// # Errors
     /// [`Error::NotSynced`], [`Error::TooLarge`].

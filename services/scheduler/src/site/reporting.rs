@@ -22,7 +22,7 @@ use crate::{
 };
 
 impl Site {
-    /// Lets a new reporter in, which must send a snapshot first. It may be told of that when the commit is
+    /// Admits a new reporter, which must send a snapshot first. It may be told of that when the commit is
     /// durable, so that an older reporter is refused after a restart too.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Site {
         } = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                // That it was refused is remembered: another Lease waits from its first try on.
+                // That it was refused is recorded: another Lease waits from its first try on.
                 self.sessions = sessions;
                 return Err(error);
             }
@@ -59,7 +59,7 @@ impl Site {
         Ok((session, commit))
     }
 
-    /// Forgets which reporters were let in, and ends the present one's session. Returns the latest of them, and the commit
+    /// Forgets which reporters were admitted, and ends the present one's session. Returns the latest of them, and the commit
     /// of the change.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Site {
         stage_site_entry(entry, fence, self.history(), permit)
     }
 
-    /// Takes in what a reporter has seen. Returns what must be durable before it is let in.
+    /// Takes in what a reporter has seen. Returns what must be durable before it is admitted.
     ///
     /// # Errors
     /// [`TooLarge`].
@@ -139,7 +139,7 @@ impl Site {
     /// Takes hosts and `SIPCluster`s in. Returns the clusters whose records must be settled.
     ///
     /// # Errors
-    /// [`Error::Superseded`] when the session is not the site's any more; [`Error::SiteFull`].
+    /// [`Error::Superseded`] when the session is no longer the site's; [`Error::SiteFull`].
     pub fn report(
         &mut self,
         id: &SessionId,
@@ -288,7 +288,7 @@ impl Site {
         cluster.filter(|cluster| self.claims.contains(cluster)).cloned()
     }
 
-    /// Returns the hosts that nobody holds since its status has changed.
+    /// Returns the hosts that no cluster holds since its status has changed.
     fn observe_cluster(
         &mut self,
         cluster: Cluster,
@@ -338,7 +338,7 @@ impl Site {
         self.log_entry(cluster.map(|record| record.id()), &text, author, permit);
     }
 
-    /// Writes an entry that nobody has asked for; one that the ledger does not take is only logged.
+    /// Writes an entry that no caller requested; one that the ledger does not take is only logged.
     fn log_entry(&self, cluster: Option<ClusterId>, what: &str, author: &Author<'_>, permit: Permit) {
         let entry = site_entry(&self.name, cluster, what, author);
         if let Err(error) = stage_site_entry(entry, self.sessions.fence(), self.history(), permit) {

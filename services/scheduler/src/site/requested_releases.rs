@@ -1,4 +1,4 @@
-//! Members whose release is only asked for.
+//! Members whose release is only requested.
 
 use ::placement::{ClusterName, HostId, MemberState};
 
@@ -8,7 +8,7 @@ use crate::{
     record::{Member, ReleaseReason},
 };
 
-/// Whether the release of a surplus member is only asked for: its host is used, so another may go in its place.
+/// Whether the release of a surplus member is only requested: its host is used, so another may go in its place.
 pub(super) fn is_request(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &Member) -> bool {
     member.state == MemberState::Releasing
         && member.release_reason == Some(ReleaseReason::Surplus)

@@ -222,7 +222,7 @@ impl Machines {
         affected
     }
 
-    /// Records that no cluster holds a host any more. Returns the hosts whose eligibility that may change.
+    /// Records that no cluster holds a host now. Returns the hosts whose eligibility that may change.
     pub(super) fn unhold(&mut self, id: &HostId) -> BTreeSet<HostName> {
         let Some(Member { cluster, known }) = self.members.remove(&key(id)) else {
             return BTreeSet::new();

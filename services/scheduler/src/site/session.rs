@@ -99,8 +99,8 @@ impl Sessions {
 
     /// Lets a new stream report, in the place of the one before.
     ///
-    /// With the Lease of before, its counter must not be lower. Another Lease is believed only when no session of the
-    /// earlier one can be alive, and then the earlier one is never believed again.
+    /// With the Lease of before, its counter must not be lower. Another Lease is accepted only when no session of the
+    /// earlier one can be alive, and then the earlier one is never accepted again.
     pub(super) fn open(&mut self, site: &str, fence: &Fence, now: SystemTime) -> Result<Opened, Error> {
         let raised = self.raise(site, fence, now)?;
         if let Some((fence, _)) = &raised {
@@ -228,7 +228,7 @@ impl Sessions {
             .ok_or(Error::Protocol("the snapshot has ended already"))
     }
 
-    /// Ends a session; one that is not current any more is ended already.
+    /// Ends a session; one that is no longer current is ended already.
     pub(super) fn close(&mut self, id: &SessionId, now: SystemTime) {
         if self.current.as_ref().is_some_and(|current| current.id == *id) {
             self.current = None;
@@ -236,7 +236,7 @@ impl Sessions {
         }
     }
 
-    /// Refuses a session that is not current any more.
+    /// Refuses a session that is no longer current.
     ///
     /// # Errors
     /// [`Error::Superseded`].

@@ -80,7 +80,7 @@ fn is_free(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &mut Memb
     false
 }
 
-/// Members whose hosts were made again with the cluster's labels (a restore, a pivot) go on as those. Where the new host does
+/// Members whose hosts were made again with the cluster's labels (a restore, a pivot) continue as those. Where the new host does
 /// not show an address of the member, the former host is released like any other: load balancers may route to that address, which may
 /// be another machine's by now. At most `most` of those are added: beyond that the member keeps its addresses, as one that has moved.
 /// Returns how many were added.
@@ -94,7 +94,7 @@ fn follow_recreated_hosts(view: View<'_>, record: &mut Record, most: usize) -> u
             && view.inventory.other_holder(now, &record.cluster).is_none();
         follows.then(|| (id.clone(), now.clone()))
     };
-    // Several incarnations of one host can be members, the later of them live: that one goes on. The others are gone.
+    // Several incarnations of one host can be members, the later of them live: that one continues. The others are gone.
     let order = |id: &HostId| {
         let member = record.members.get(id);
         member.map(|member| (member.state != MemberState::Releasing, member.revision))
@@ -299,7 +299,7 @@ pub(super) fn adopted(
         .zip(view.reported(id))
         .and_then(|(key, host)| domain(&host.facts().labels, key));
     let mut member = new_member(view, id, role, domain, state);
-    // Nobody knows any more how it was before it went: it may have been paused for a pivot.
+    // It is not known how it was before it went: it may have been paused for a pivot.
     member.suspended |= view.reported(id).is_none();
     member
 }

@@ -29,7 +29,7 @@ impl Shares {
         self.namespaces.get(namespace).copied().unwrap_or_default()
     }
 
-    /// Takes in that there is a cluster more.
+    /// Records that there is a cluster more.
     pub(super) fn add(&mut self, cluster: &ClusterName, bytes: usize) {
         let own = self.namespaces.entry(cluster.namespace().clone()).or_default();
         for share in [&mut self.total, own] {
@@ -38,7 +38,7 @@ impl Shares {
         }
     }
 
-    /// Takes in that there is a cluster less.
+    /// Records that there is a cluster less.
     pub(super) fn remove(&mut self, cluster: &ClusterName, bytes: usize) {
         let Some(own) = self.namespaces.get_mut(cluster.namespace()) else {
             return;

@@ -196,7 +196,7 @@ impl Site {
         self.existence.observed()
     }
 
-    /// `SIPCluster`s that are remembered as deleted.
+    /// `SIPCluster`s that are recorded as deleted.
     pub fn deleted_clusters(&self) -> impl Iterator<Item = &ClusterId> {
         self.existence.deleted()
     }
@@ -262,7 +262,7 @@ impl Site {
         self.sessions.require_synced(&self.name)
     }
 
-    /// Refuses a session that does not report the site any more.
+    /// Refuses a session that no longer reports the site.
     ///
     /// # Errors
     /// [`Error::Superseded`].
@@ -354,7 +354,7 @@ impl Site {
         self.hold_promises(&freed);
     }
 
-    /// Takes in that a cluster's status has changed. What it promises is held by [`hold_promises`](Self::hold_promises), which is
+    /// Records that a cluster's status has changed. What it promises is held by [`hold_promises`](Self::hold_promises), which is
     /// given the hosts that this returns.
     pub(super) fn take_promises(&mut self, name: &ClusterName) -> Vec<HostId> {
         if !self.sessions.synced() {
@@ -364,7 +364,7 @@ impl Site {
         promises.renew(name, known, inventory)
     }
 
-    /// Holds what statuses promise that have changed, before anything is decided. `freed`: hosts that nobody holds since they have.
+    /// Holds what statuses promise that have changed, before anything is decided. `freed`: hosts that no cluster holds since they have.
     pub(super) fn hold_promises(&mut self, freed: &[HostId]) {
         let (promises, known, inventory) = self.promising();
         promises.hold_due(known, inventory);
@@ -377,7 +377,7 @@ impl Site {
         self.note_freed(&freed);
     }
 
-    /// Takes in that nobody holds these hosts any more.
+    /// Records that no cluster holds these hosts now.
     fn note_freed(&mut self, freed: &[HostId]) {
         if !freed.is_empty() {
             self.refused.change();

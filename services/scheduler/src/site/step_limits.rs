@@ -42,7 +42,7 @@ impl StepLimits<'_> {
         weight::require(self.site, self.before, settled, largest).is_ok()
     }
 
-    /// Refuses a step by which a cluster grows so far that its members could not be replaced any more. What it has in the
+    /// Refuses a step by which a cluster grows so far that its members could no longer be replaced. What it has in the
     /// `settled` record is no growth: it has that already, though a ledger that was lost or restored may not know it.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ pub struct Apply {
 /// The state after a step. Callers may get it once its commit is durable.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The record; `None` when the cluster holds nothing any more.
+    /// The record; `None` when the cluster holds nothing now.
     pub record: Option<Arc<Record>>,
     /// Commit that must be durable before anyone is told.
     pub commit: Commit,
@@ -97,7 +97,7 @@ impl Site {
         self.refused.get_nothing(&without_hosts);
         let stored = has_room.and_then(|()| self.store(decided, author, permit));
         let outcome = stored.inspect_err(|_| {
-            // Nothing is remembered of who was refused.
+            // Nothing is recorded of who was refused.
             if !self.claims.contains(&cluster) {
                 self.existence.forget(&cluster);
             }
@@ -132,7 +132,7 @@ impl Site {
                 return Err(superseded(known, &uid));
             }
             Some(known) if known.uid != uid => {
-                // The SIPCluster was made again: its hosts stay, what was releasing goes on.
+                // The SIPCluster was made again: its hosts stay, what was releasing continues.
                 Record {
                     uid,
                     created,
@@ -204,7 +204,7 @@ impl Site {
         Ok(outcome)
     }
 
-    /// Takes in that the agent has written releases to the API server.
+    /// Records that the agent has written releases to the API server.
     ///
     /// # Errors
     /// [`Error::NotSynced`]; [`Error::Superseded`] when a `SIPCluster` with another uid has the record now.
@@ -343,7 +343,7 @@ impl Site {
         self.store(record, author, permit)
     }
 
-    /// [`Site::store`] for a step that nobody has asked for: one that is too large is not made, and the log says so.
+    /// [`Site::store`] for a step that no caller requested: one that is too large is not made, and the log says so.
     fn store_alone(&mut self, record: Record, author: &Author<'_>, permit: Permit) -> Option<Outcome> {
         let stored = self.store(record, author, permit);
         stored

@@ -15,7 +15,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::ledger::etcd::{Location, Right, send};
 
-/// How long the right to write lasts after a renewal was asked for, with a lease of this time.
+/// How long the right to write lasts after a renewal was requested, with a lease of this time.
 pub(super) fn held(time: Duration) -> Duration {
     time * 4 / 5
 }

@@ -66,7 +66,7 @@ pub enum Error {
         /// The other.
         second: Location,
     },
-    /// The cluster that was asked for is not in the input.
+    /// The cluster that was requested is not in the input.
     #[error("SIPCluster {0} is not in the input")]
     NoSuchCluster(ClusterName),
 }

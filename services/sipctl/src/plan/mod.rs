@@ -76,7 +76,7 @@ impl Plan {
 
 /// Decides every cluster: replacements first, then growth, then new clusters; within each by creation time (unknown ones
 /// last), then by name. Each sees what the earlier ones take; what they release frees neither host nor domain, since
-/// nobody has confirmed it yet, but counts for no quota any more. Surplus members and those of deleted clusters are released before
+/// nobody has confirmed it yet, but no longer counts for a quota. Surplus members and those of deleted clusters are released before
 /// anything is taken: they wait for nobody. Pure, and the same for the same documents in whatever order they came.
 #[must_use]
 pub fn plan(input: &Input) -> Plan {

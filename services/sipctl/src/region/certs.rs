@@ -34,7 +34,7 @@ use crate::region::cli::{Certs, Deny, Init, Issue, Show, SiteAuthority};
 const CLOCK_SKEW: Duration = Duration::from_mins(5);
 const DAY: Duration = Duration::from_hours(24);
 
-/// Runs a command; returns what it says, and how it ended.
+/// Runs a command; returns its output, and how it ended.
 ///
 /// # Errors
 /// What cannot be read or written, or is there already.

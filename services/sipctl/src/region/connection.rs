@@ -46,7 +46,7 @@ pub(crate) fn status_error(scheduler: &Uri, status: &Status) -> anyhow::Error {
 /// Why the scheduler refuses; an error when it could not be asked.
 ///
 /// # Errors
-/// When it could not be asked, or cannot answer now.
+/// When the scheduler does not answer, or cannot answer now.
 pub(crate) fn refused(scheduler: &Uri, status: &Status) -> anyhow::Result<String> {
     match status.code() {
         Code::NotFound | Code::FailedPrecondition | Code::PermissionDenied | Code::Aborted => {

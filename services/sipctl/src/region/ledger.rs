@@ -25,7 +25,7 @@ const MAX_MESSAGE_BYTES: usize = 512 << 20;
 /// How long an import waits to become the writer.
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Runs a command; returns what it says, and how it ended.
+/// Runs a command; returns its output, and how it ended.
 ///
 /// # Errors
 /// What could not be read, reached or written.

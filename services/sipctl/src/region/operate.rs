@@ -26,7 +26,7 @@ const MAX_TEXT_CHARACTERS: usize = 300;
 /// Runs `site reset-fence`.
 ///
 /// # Errors
-/// When the scheduler cannot be asked.
+/// When the scheduler does not answer.
 pub fn reset_fence(command: ResetFence) -> anyhow::Result<Outcome> {
     let ResetFence {
         site,
@@ -124,7 +124,7 @@ async fn find_site(
 /// Runs `release-orphan`.
 ///
 /// # Errors
-/// When the scheduler cannot be asked.
+/// When the scheduler does not answer.
 pub fn release_orphan(command: ReleaseOrphan) -> anyhow::Result<Outcome> {
     let ReleaseOrphan {
         host,

@@ -1,4 +1,4 @@
-//! `sipctl site repair`: a site's history goes on above what the site shows.
+//! `sipctl site repair`: a site's history continues above what the site shows.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ const MAX_FAULT_CHARACTERS: usize = 600;
 /// Runs `site repair`.
 ///
 /// # Errors
-/// When the scheduler cannot be asked.
+/// When the scheduler does not answer.
 pub(crate) fn repair(command: Repair) -> anyhow::Result<Outcome> {
     let Repair {
         site,

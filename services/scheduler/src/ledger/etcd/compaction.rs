@@ -30,7 +30,7 @@ use crate::ledger::{Error, Storage};
 /// When the leader compacts.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How often etcd is asked for its revision.
+    /// How often the scheduler reads the revision of etcd.
     pub interval: Duration,
     /// How long a revision is kept at least after it was current.
     pub keep: Duration,
@@ -226,7 +226,7 @@ impl Location {
         pace: Pace,
         filling: &Quiet,
     ) -> Result<(), Error> {
-        // Before its revision is asked for: no more than this is at that revision.
+        // Before its revision is requested: no more than this is at that revision.
         let written = self.growth.written();
         let revision = self.revision().await?;
         let fullness = self.fullness().await.unwrap_or_else(|error| {

@@ -77,7 +77,7 @@ impl Etcd {
         )
     }
 
-    /// Looks at each entry of the log, from the oldest.
+    /// Reads each entry of the log, from the oldest.
     pub(super) async fn each_entry(
         &self,
         revision: i64,

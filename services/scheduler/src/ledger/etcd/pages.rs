@@ -109,7 +109,7 @@ impl<'a> Pages<'a> {
             return Ok(None);
         };
         let page = first(self.location, &from, &self.end, self.revision, &mut self.size).await;
-        // Asked again after an error, it goes on there.
+        // Asked again after an error, it continues there.
         let mut page = page.inspect_err(|_| self.next = Some(from))?;
         let more = page.more();
         let entries = page.take_kvs();

@@ -57,10 +57,10 @@ enum Attempt {
     AnotherHost,
 }
 
-/// Says what will happen to a host, and does it.
+/// Describes what will happen to a host, and does it.
 ///
 /// # Errors
-/// When the API server cannot be asked.
+/// When the API server does not answer.
 pub(super) async fn mark(
     access: Access,
     name: HostName,

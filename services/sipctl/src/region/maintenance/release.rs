@@ -21,7 +21,7 @@ const LABELS: [&str; 3] = [labels::CLUSTER_NAMESPACE, labels::CLUSTER_NAME, labe
 /// the load-balancer agent has confirmed that no pod routes to the host.
 ///
 /// # Errors
-/// When the API server cannot be asked.
+/// When the API server does not answer.
 pub(super) async fn confirm(access: Access, name: HostName, dry_run: bool) -> anyhow::Result<Outcome> {
     let client = access.client().await?;
     let tried = async || attempt(&client, &name, dry_run).await;

@@ -30,7 +30,7 @@ use site_ledger::SiteLedger;
 /// MB.
 const MAX_EXPORT_BYTES: usize = 1 << 30;
 
-/// Runs the command; returns what it says, and how it ended.
+/// Runs the command; returns its output, and how it ended.
 ///
 /// # Errors
 /// What could not be read.

@@ -6,7 +6,7 @@ use super::rehearsal::{Rehearsal, Rehearsed};
 use crate::output::Output;
 use crate::report::Remark;
 
-/// A rehearsal in the format that was asked for.
+/// A rehearsal in the format that was requested.
 ///
 /// # Errors
 /// None that is known: it has only texts and lists.

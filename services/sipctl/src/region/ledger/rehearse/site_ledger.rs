@@ -24,7 +24,7 @@ pub(super) struct SiteLedger {
 /// The site's position after a restore.
 pub(super) struct Restored<'a> {
     ledger: &'a SiteLedger,
-    /// Where the site's history goes on, if it was raised.
+    /// Where the site's history continues, if it was raised.
     pub(super) raised: Option<SitePosition>,
     history: History,
 }
@@ -121,7 +121,7 @@ impl SiteLedger {
 }
 
 impl Restored<'_> {
-    /// Whether a cluster's status of that position is believed where the cluster's record says something else: it is of an earlier epoch
+    /// Whether a cluster's status of that position is accepted where the cluster's record says something else: it is of an earlier epoch
     /// than the restored site, and newer than the record.
     pub(super) fn is_believed(&self, cluster: &ClusterName, status: SitePosition) -> bool {
         let record = self.ledger.records.get(cluster);
