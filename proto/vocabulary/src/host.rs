@@ -95,7 +95,7 @@ reported_state!(
     OperationalStatus {
         /// Nothing reported.
         None = "",
-        /// Well.
+        /// No error.
         Ok = "OK",
         /// Only discovered: BMC details are missing.
         Discovered = "discovered",

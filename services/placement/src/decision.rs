@@ -89,7 +89,7 @@ pub struct Release {
     pub role: RoleName,
     /// The host.
     pub host: HostId,
-    /// Why.
+    /// Reason for the release.
     pub reason: ReleaseReason,
     /// Who still uses the host. The release of a surplus member with a consumer is only requested: it is decided anew
     /// whenever a consumer changes, and a member without consumer is released first.
@@ -114,11 +114,11 @@ pub struct Report {
     pub role: Option<RoleName>,
     /// The host, if it is about one.
     pub host: Option<HostName>,
-    /// What.
+    /// Content of the report.
     pub kind: ReportKind,
 }
 
-/// What a report says.
+/// What a report states.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReportKind {
     /// The inventory does not have this member's host.
@@ -166,7 +166,7 @@ pub enum ReportKind {
 /// Why a cluster does not get all that it wants. It is a proof: see [`Tight`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// What stands in the way.
+    /// What prevents the placement.
     pub kind: RefusalKind,
     /// [`Decision::funnels`], so that a refusal explains itself.
     pub roles: BTreeMap<RoleName, Funnel>,
@@ -176,7 +176,7 @@ pub struct Refusal {
     pub helps: Vec<Help>,
 }
 
-/// What stands in the way of a cluster.
+/// What prevents the placement of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RefusalKind {
     /// There are no hosts that complete all roles.

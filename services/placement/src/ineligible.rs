@@ -36,9 +36,9 @@ pub enum Ineligible {
     UnknownStatus(String),
     /// It is not available: this is its state.
     State(ProvisioningState),
-    /// Somebody marked it as failed.
+    /// An operator marked it as failed.
     MarkedFailed,
-    /// Somebody asked to move its member off.
+    /// An operator requested to move its member off.
     ReplaceRequested,
     /// The API server refuses every write of it.
     WriteRefused,
@@ -48,7 +48,7 @@ pub enum Ineligible {
     CordonedDomain(Domain),
     /// It has no address in a network that the cluster needs.
     NoAddress(NetworkId),
-    /// Somebody provisions it.
+    /// It has a consumer that provisions it.
     Consumed(Consumer),
     /// Its SIP labels name a SIPCluster that does not exist.
     Orphaned,

@@ -5,7 +5,7 @@
 //! [`Stage::of_member`] turns both into one stage: what a role has, what a quota and the
 //! limits of replacement count, which domains are in use and in which order members go come from
 //! [`Stage::counts`]. The decision sets members that are releasing apart before, and outgoing ones beside their replacements; of these
-//! the rows say what comes of that. `docs/replacement.md` has the same table; a test compares the two.
+//! the rows state what comes of that. `docs/replacement.md` has the same table; a test compares the two.
 //!
 //! Two members are a *pair* while one is to be moved and the other was claimed to come in its place: together
 //! they fill one place, that of the replacement. The pair ends when

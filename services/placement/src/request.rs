@@ -25,7 +25,7 @@ pub struct Role {
 /// Everything that one cluster wants. A role that is not in it is wanted 0 times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Who asks.
+    /// The cluster.
     pub cluster: ClusterName,
     /// The roles, at most one of a name; their order does not matter.
     pub roles: Vec<Role>,
@@ -42,7 +42,7 @@ pub struct Member {
     pub role: RoleName,
     /// How far its claim is.
     pub state: MemberState,
-    /// Its release as surplus is only requested, and can be withdrawn: it has its labels, and somebody uses it.
+    /// Its release as surplus is only requested, and can be withdrawn: it has its labels, and an object uses it.
     pub requested: bool,
     /// Its topology domain as last known, with the key that the role had then; used while the host is not in the
     /// inventory and the role still has that key.
@@ -67,11 +67,11 @@ impl Member {
     }
 }
 
-/// The member in whose place a claimed one comes. Only the decision says so, and it says when that is over: a host that
+/// The member in whose place a claimed one comes. Only the decision states so, and it says when that is over: a host that
 /// was released, and is taken again, has nothing to do with who replaced it before.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Replaces {
-    /// That one was to be moved, and is kept beside it until it is bound.
+    /// That member is to be moved, and is kept beside it until it is bound.
     Beside(HostId),
     /// That one was released. It says only that this one is a replacement under way.
     Alone(HostId),
@@ -92,7 +92,7 @@ impl Replaces {
 pub enum MemberState {
     /// Decided and recorded, not labelled yet.
     Claimed,
-    /// Labelled.
+    /// Its host has the labels of the cluster.
     Bound,
     /// Being released; it uses its domain until its host is free.
     Releasing,
@@ -103,7 +103,7 @@ pub enum MemberState {
 pub enum FailReason {
     /// The `BareMetalHost` no longer exists.
     Gone,
-    /// Somebody marked the host as failed.
+    /// An operator marked the host as failed.
     MarkedFailed,
     /// In error for longer than the role allows.
     InError,
@@ -111,7 +111,7 @@ pub enum FailReason {
     UsedBeforeLabelled,
     /// Claimed, and the API server refuses every write of its host, so that it cannot get its labels.
     WriteRefused,
-    /// Somebody asked to move it off; it is kept until its replacement is bound.
+    /// An operator requested to move it off; it is kept until its replacement is bound.
     MoveRequested,
 }
 

@@ -72,7 +72,7 @@ fn with_selector(selector: &Selector) -> String {
 }
 
 impl Refusal {
-    /// What stands in the way and what would help, e.g. "Worker: 4 wanted, 3 can be placed: 9 hosts match, 8 have
+    /// The cause and what would help, e.g. "Worker: 4 wanted, 3 can be placed: 9 hosts match, 8 have
     /// airshipit.org/rack, 6 are eligible, 5 free, in 3 racks; would help: one more eligible host with
     /// flavor=worker in a rack other than r006, r007".
     #[must_use]

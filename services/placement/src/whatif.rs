@@ -152,7 +152,7 @@ fn out_of_service<'a>(site: &Site, members: &'a [Member]) -> BTreeSet<&'a HostId
     labelled.filter_map(pair).filter_map(goes).collect()
 }
 
-/// Whether nothing of a member runs any more, as far as anybody knows.
+/// Whether nothing of a member is known to run.
 fn has_failed(site: &Site, member: &Member) -> bool {
     let row = site.slot_of(&member.host).and_then(|slot| site.row(slot));
     let Some(row) = row else { return true };

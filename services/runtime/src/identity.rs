@@ -212,12 +212,12 @@ pub enum Caller {
     },
     /// A person or program that may change things.
     Operator {
-        /// Who.
+        /// Name of the person or robot.
         name: Name,
     },
     /// A person or program that may look.
     Reader {
-        /// Who.
+        /// Name of the person or robot.
         name: Name,
     },
     /// The region's scheduler.

@@ -54,7 +54,7 @@ impl Readiness {
         }
     }
 
-    /// From now on the process is unready, whatever its gates say.
+    /// From now on the process is unready, whatever its gates state.
     pub fn stopping(&self) {
         self.0
             .send_if_modified(|state| !std::mem::replace(&mut state.stopping, true));

@@ -215,7 +215,7 @@ mod tests {
     /// How long each step of a test may take.
     const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// A served port, and from which connection it was asked last.
+    /// A served port, and which connection called it last.
     struct Served {
         address: SocketAddr,
         health: HealthClient<Channel>,
@@ -265,7 +265,7 @@ mod tests {
             }
         }
 
-        /// Asks, and says by which connection.
+        /// Sends a call, and returns on which connection.
         async fn peer(&self) -> Peer {
             loop {
                 let mut health = self.health.clone();

@@ -35,7 +35,7 @@ pub enum Error {
     Failed {
         /// Its name.
         task: Name,
-        /// Why.
+        /// The error of the task.
         #[source]
         source: BoxError,
     },
@@ -227,7 +227,7 @@ mod tests {
         assert!(matches!(ended, Err(Error::Ended { task }) if task == "watch"));
     }
 
-    /// Tasks with one that runs until it is told to end, and whether it has ended so.
+    /// Tasks with one that runs until it is asked to end, and whether it has ended so.
     fn supervised() -> (Tasks, CancellationToken, Arc<AtomicBool>) {
         let shutdown = CancellationToken::new();
         let mut tasks = Tasks::new(shutdown.clone());

@@ -97,13 +97,13 @@ pub enum Streams {
 /// The kind of a call: each kind has its own limit, so calls of one kind never use up the permits of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallKind {
-    /// Changes.
+    /// Changes of clusters.
     Writes,
     /// Questions that are answered at once.
     Reads,
     /// Questions that read much.
     Scans,
-    /// Watches.
+    /// Streams of changes.
     Watches,
     /// A site's reports.
     Reports,

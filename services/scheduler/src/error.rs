@@ -31,7 +31,7 @@ pub enum Error {
     Forbidden {
         /// Who called.
         caller: String,
-        /// Method.
+        /// Name of the method.
         call: &'static str,
         /// Site, or `every site`; `None`: the caller may not call it for any.
         site: Option<String>,
@@ -53,7 +53,7 @@ pub enum Error {
         "site {site}: {why}; nothing is placed in it until its cluster agent has reported a complete snapshot"
     )]
     NotSynced {
-        /// Site.
+        /// Name of the site.
         site: String,
         /// What is missing.
         why: &'static str,
@@ -61,7 +61,7 @@ pub enum Error {
     /// The caller acts on an older state than the ledger's.
     #[error("{cluster}: generation {asked} is older than generation {applied}, which is applied")]
     StaleGeneration {
-        /// Cluster.
+        /// Name of the cluster.
         cluster: String,
         /// Generation in the request.
         asked: i64,
@@ -73,7 +73,7 @@ pub enum Error {
         "{cluster}: the SIPCluster is being deleted and releases its hosts, so its spec can no longer change"
     )]
     Releasing {
-        /// Cluster.
+        /// Name of the cluster.
         cluster: String,
     },
     /// The `SIPCluster` is gone.
@@ -81,7 +81,7 @@ pub enum Error {
         "{cluster} with uid {uid}: the site has reported that this SIPCluster is deleted, so the scheduler places nothing for it"
     )]
     ClusterGone {
-        /// Cluster.
+        /// Name of the cluster.
         cluster: String,
         /// Its uid.
         uid: String,
@@ -89,7 +89,7 @@ pub enum Error {
     /// The host is not one that an operator may release.
     #[error("{host} is not orphaned: {why}")]
     NotOrphaned {
-        /// Host.
+        /// Name of the host.
         host: String,
         /// Who has it, or what it is.
         why: String,
@@ -130,7 +130,7 @@ pub enum Error {
     Unread {
         /// Bytes that a message of the call may have.
         most: usize,
-        /// Bytes of this one, as its head says.
+        /// Bytes of this one, as its head states.
         found: usize,
     },
     /// A report was not decoded.
@@ -170,7 +170,7 @@ pub enum Error {
     /// The site has as much as one site may have.
     #[error("site {site}: {why} (limit `{limit}`)")]
     SiteFull {
-        /// Site.
+        /// Name of the site.
         site: String,
         /// Which limit.
         limit: &'static str,

@@ -66,7 +66,7 @@ pub(crate) fn changes() -> Option<CallChanges> {
     CHANGES.try_get().ok()
 }
 
-/// Refuses to decide for a caller who does not wait any more.
+/// Refuses to decide for a caller that no longer waits.
 ///
 /// # Errors
 /// [`Error::TooLate`].

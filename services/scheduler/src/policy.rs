@@ -40,20 +40,20 @@ pub enum Error {
     /// The file cannot be read.
     #[error("the policy {} of site {site} cannot be read", path.display())]
     Read {
-        /// Site.
+        /// Name of the site.
         site: String,
-        /// File.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the read.
         #[source]
         source: std::io::Error,
     },
     /// The file is no policy.
     #[error("the policy {} of site {site} is not of the expected form", path.display())]
     Form {
-        /// Site.
+        /// Name of the site.
         site: String,
-        /// File.
+        /// Path of the file.
         path: PathBuf,
         /// Where and what.
         #[source]
@@ -62,7 +62,7 @@ pub enum Error {
     /// Two files for one site.
     #[error("--site-policy names site {site} twice")]
     Twice {
-        /// Site.
+        /// Name of the site.
         site: String,
     },
 }
@@ -92,7 +92,7 @@ pub fn read(files: &[(String, PathBuf)]) -> Result<Policies, Error> {
     Ok(policies)
 }
 
-/// Reads the files, and looks at them again and again: the watch has what they said when all could be read last.
+/// Reads the files at each interval: the watch has their content from the last time that all could be read.
 ///
 /// # Errors
 /// [`Error`], when they cannot be read the first time.

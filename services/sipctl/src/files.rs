@@ -8,7 +8,7 @@ use placement::Policy;
 use crate::input::{self, Document};
 use crate::line::one_line;
 
-/// Stands for standard input.
+/// Names standard input.
 const STANDARD_INPUT: &str = "-";
 /// Extensions of the files that are read in a directory.
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
@@ -23,7 +23,7 @@ pub enum Error {
     Read {
         /// Which.
         path: String,
-        /// Why.
+        /// The error of the read.
         #[source]
         source: std::io::Error,
     },

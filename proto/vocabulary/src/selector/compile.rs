@@ -23,7 +23,7 @@ pub enum Error {
     /// A key is not a label key.
     #[error("{place}")]
     Key {
-        /// Where.
+        /// Field of the selector.
         place: Place,
         /// The key and its rule.
         #[source]
@@ -32,7 +32,7 @@ pub enum Error {
     /// A value is not a label value.
     #[error("{place}")]
     Value {
-        /// Where.
+        /// Field of the selector.
         place: Place,
         /// The value and its rule.
         #[source]
@@ -41,7 +41,7 @@ pub enum Error {
     /// An operator that does not exist.
     #[error("{place}: {operator:?} is not an operator; it must be In, NotIn, Exists or DoesNotExist")]
     Operator {
-        /// Where.
+        /// Field of the selector.
         place: Place,
         /// The text.
         operator: String,
@@ -49,7 +49,7 @@ pub enum Error {
     /// `In` and `NotIn` without values.
     #[error("{place}: {operator} needs at least one value")]
     ValuesMissing {
-        /// Where.
+        /// Field of the selector.
         place: Place,
         /// The operator.
         operator: Operator,
@@ -57,7 +57,7 @@ pub enum Error {
     /// `Exists` and `DoesNotExist` with values.
     #[error("{place}: {operator} must have no values, but has {count}")]
     ValuesForbidden {
-        /// Where.
+        /// Field of the selector.
         place: Place,
         /// The operator.
         operator: Operator,

@@ -308,7 +308,7 @@ pub fn failure(
 }
 
 /// Every reason why a host cannot be claimed for a role of a request, in order; empty when it can. Whether its domain is
-/// used up by a member is not a reason of the host; the decision's refusal says that.
+/// used up by a member is not a reason of the host; the decision's refusal states that.
 #[must_use]
 pub fn explain(
     site: &Site,

@@ -168,7 +168,7 @@ impl<'a> ClusterNeeds<'a> {
         }
     }
 
-    /// Whether every role has what it wants, nobody has to go, and the records say what they should.
+    /// Whether every role has what it wants, nobody has to go, and the records state what they should.
     pub(crate) fn need_no_decision(&self) -> bool {
         let needs_none = |role_needs: &RoleNeeds<'_>| {
             role_needs.growth == 0

@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 pub struct Definition {
     /// Name as it is scraped, with the `_total` of a counter.
     pub name: &'static str,
-    /// Type.
+    /// Type of the metric.
     pub kind: Kind,
     /// Names of its labels.
     pub labels: &'static [&'static str],

@@ -292,7 +292,7 @@ async fn finish(
     }
 }
 
-/// Says in the audit log who was refused, and why. The identity is what the certificate names; nothing proves it.
+/// Records in the audit log who was refused, and why. The identity is what the certificate names; nothing proves it.
 fn audit(address: SocketAddr, identity: Option<&str>, error: &dyn StdError, log: &Log) {
     if let Some(withheld) = log.refused.line(address.ip()) {
         tracing::info!(

@@ -172,7 +172,7 @@ pub fn channel(endpoint: &Uri, tls: Option<ClientTls>) -> Result<Channel, Error>
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Nobody there.
+    /// The address does not answer.
     #[error("cannot reach {endpoint}")]
     Tcp {
         /// Where to.
@@ -189,7 +189,7 @@ pub enum ConnectError {
         /// Its address.
         address: IpAddr,
     },
-    /// Somebody there, but not one to talk to.
+    /// The peer is not the scheduler that is expected.
     #[error("TLS handshake with {endpoint} failed: one side does not trust the certificate of the other")]
     Handshake {
         /// Where to.

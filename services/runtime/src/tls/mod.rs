@@ -68,7 +68,7 @@ pub enum Error {
         endpoint: String,
         /// The right scheme.
         expected: &'static str,
-        /// Why.
+        /// The option that requires this scheme, as an addition to the sentence.
         because: &'static str,
     },
     /// A URL without a usable host.

@@ -126,7 +126,7 @@ pub(super) struct Reloading<C> {
     side: Side,
     build: Box<Build<C>>,
     current: ArcSwap<Current<C>>,
-    /// Told of each new configuration.
+    /// Receives each new configuration.
     changes: watch::Sender<()>,
     metrics: TlsMetrics,
 }
@@ -269,7 +269,7 @@ impl Reloader {
         Self { target, every }
     }
 
-    /// Looks at the files at the interval until `stop`, and holds `gate` open while the certificate in use is
+    /// Reads the files at the interval until `stop`, and holds `gate` open while the certificate in use is
     /// valid: with an expired one nobody talks to this process.
     ///
     /// # Errors

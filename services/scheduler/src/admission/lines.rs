@@ -1,7 +1,7 @@
 //! How many audit lines an identity may cause. Lines about changes, exports, denials and calls that only operators may make are always written: the
 //! ledger and the limits of calls bound them. A call that another limit than that on denials refuses has no line. Of the other lines each identity
 //! has a few at once and one a second, so that a flood of calls that do nothing neither hides lines about others nor fills the disk. What is
-//! withheld is counted, and a notice says how much it was.
+//! withheld is counted, and a notice states how much it was.
 
 use std::{
     num::NonZeroU32,

@@ -1,4 +1,4 @@
-//! What stands before every call. One layer applies each method's [`Descriptor`] in this order:
+//! What is applied to every call. One layer applies each method's [`Descriptor`] in this order:
 //!
 //! 1. *identity*: of the connection;
 //! 2. *authorization* by headers and path, before a permit is taken or a body is read; whether the caller may ask about the site

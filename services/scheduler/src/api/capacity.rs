@@ -276,7 +276,7 @@ impl Count {
         Ok(Counted::All(self.copies, String::new()))
     }
 
-    /// Places one more copy; what speaks against it.
+    /// Places one more copy; why that is not possible.
     fn place(&mut self, cluster: &ClusterName) -> Option<Refusal> {
         let request = Request {
             cluster: cluster.clone(),

@@ -39,7 +39,7 @@ impl Walk {
         }
     }
 
-    /// Goes on with the next hosts.
+    /// Continues with the next hosts.
     pub(super) fn advance(mut self, site: &Site) -> Walked {
         let mut hosts = site.hosts().range((self.from.clone(), Bound::Unbounded));
         for _ in 0..HOSTS_PER_SLICE {

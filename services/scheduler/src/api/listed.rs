@@ -85,7 +85,7 @@ pub(super) async fn read(
 }
 
 impl Found {
-    /// Refuses to tell what was read of a site before it was reset. Other sites do not matter.
+    /// Refuses to return what was read of a site before it was reset. Other sites do not matter.
     ///
     /// # Errors
     /// [`Error::SiteReset`].

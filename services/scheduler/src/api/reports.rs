@@ -83,7 +83,7 @@ fn acknowledge(
     })
 }
 
-/// A fault of a host as its reporter sees it.
+/// A fault of a host as it is sent to its reporter.
 pub(super) fn fault(site::HostFault { host, message }: &site::HostFault) -> HostFault {
     HostFault {
         host: Some(convert::host_ref(host)),

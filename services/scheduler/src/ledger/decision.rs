@@ -10,9 +10,9 @@ use crate::record::{ClusterId, Report};
 /// An entry of the log of decisions: who did what, when, and what became of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// When.
+    /// Time of the decision; `None`: not known.
     pub time: Option<SystemTime>,
-    /// Where the site's history stands with it.
+    /// The position of the site's history with it.
     pub position: Option<SitePosition>,
     /// Number of the commit.
     pub commit: Commit,

@@ -20,7 +20,7 @@ pub struct Query<'a> {
     pub most: usize,
     /// Which are wanted.
     pub wanted: &'a dyn Fn(&api::Decision) -> bool,
-    /// Whether nobody waits any more: then reading stops where it is.
+    /// Whether no caller waits: then reading stops where it is.
     pub gone: &'a dyn Fn() -> bool,
 }
 

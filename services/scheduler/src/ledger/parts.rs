@@ -80,7 +80,7 @@ impl Part {
     }
 }
 
-/// What an export says of the time before sites had histories.
+/// What an export states of the time before sites had histories.
 #[derive(Debug)]
 pub(crate) struct Legacy {
     pub(crate) history: History,

@@ -29,12 +29,12 @@ pub struct Permit {
     staged: Arc<Mutex<Commit>>,
     durable: watch::Receiver<Commit>,
     largest: Option<usize>,
-    /// What the call has staged for which the place is reserved; `None`: no call has asked for the change.
+    /// What the call has staged for which the place is reserved; `None`: no call has requested the change.
     changes: Option<CallChanges>,
 }
 
 impl Permit {
-    /// A place that no share limits, for a change that no call has asked for.
+    /// A place that no share limits, for a change that no call has requested.
     pub(super) fn new(
         place: mpsc::OwnedPermit<Staged>,
         staged: Arc<Mutex<Commit>>,

@@ -1,4 +1,4 @@
-//! How long the log of decisions is kept: so much of each site, whatever other sites write and whatever clocks say.
+//! How long the log of decisions is kept: so much of each site, whatever other sites write and whatever clocks state.
 //!
 //! Every site has a share of its own. An entry goes when its site's share is full and it is the site's oldest, or when it is
 //! too old. How much is removed and read for that after one commit is bounded: meanwhile no change of any site is stored.
@@ -175,7 +175,7 @@ enum Scanned {
 }
 
 impl Shares {
-    /// What the storage says of its log.
+    /// What the storage states of its log.
     pub(crate) fn new(base: Duration, bytes: BTreeMap<String, u64>, slots: BTreeMap<u64, u64>) -> Self {
         let scanned = if bytes.values().all(|bytes| *bytes == 0) {
             Scanned::All
@@ -234,7 +234,7 @@ impl Shares {
         self.slots.insert(at, commit);
     }
 
-    /// Some slots that began before the one that limits the age: nothing is counted by them any more.
+    /// Some slots that began before the one that limits the age: they no longer count.
     pub(crate) fn take_past_slots(&mut self) -> Vec<u64> {
         let Some(limit) = self.limit() else {
             return Vec::new();

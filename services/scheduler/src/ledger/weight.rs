@@ -2,7 +2,7 @@
 //!
 //! A backend stores a step at once, and may take only so much: etcd refuses a request of more than 1.5 MiB. A step that is
 //! refused after others were decided on top of it is the end of the term, and the same step would end the next one. So a
-//! step that is too large is refused before it is staged, to whoever asked for it. And a cluster that has grown as far as it
+//! step that is too large is refused before it is staged, to its caller. And a cluster that has grown as far as it
 //! may must be able to go: a record is weighed as if all its hosts were being released, which is when it is largest.
 //!
 //! Nothing is encoded to weigh it: each part counts as the most that its encoding can take.

@@ -172,7 +172,7 @@ impl Host {
         self.details.release_mark
     }
 
-    /// What its labels say to a cluster.
+    /// What its labels state to a cluster.
     #[must_use]
     pub fn labels_for(&self, cluster: &ClusterName) -> Labels<'_> {
         match &self.facts.sip_labels {
@@ -192,7 +192,7 @@ impl Host {
         self.facts.paused || self.facts.detached || self.facts.operational == OperationalStatus::Detached
     }
 
-    /// Whether metal3 says that it is in error.
+    /// Whether metal3 states that it is in error.
     #[must_use]
     pub fn is_in_error(&self) -> bool {
         self.facts.operational == OperationalStatus::Error

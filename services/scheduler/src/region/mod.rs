@@ -214,7 +214,7 @@ impl Region {
         Ok(Arc::clone(sites.entry(name.to_owned()).or_insert_with(new)))
     }
 
-    /// Waits until an outcome may be told: it is durable, and the site was not reset since the caller began.
+    /// Waits until a caller may get an outcome: it is durable, and the site was not reset since the caller began.
     async fn durable(
         &self,
         site: &SharedSite,

@@ -19,8 +19,8 @@ use crate::{
 };
 
 impl Region {
-    /// Lets a reporter in. When it has seen a position of its site that the ledger has not issued, the ledger was lost or
-    /// restored: the site's history continues above it, so that nothing it says is taken for something older. That and its
+    /// Admits a reporter. When it has seen a position of its site that the ledger has not issued, the ledger was lost or
+    /// restored: the site's history continues above it, so that none of its data is taken for something older. That and its
     /// fence are durable before it is admitted.
     ///
     /// # Errors

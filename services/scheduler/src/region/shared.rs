@@ -1,7 +1,7 @@
 //! A site behind its lock.
 //!
 //! Tasks wait for the lock in the site's own queue, one after the other and without a thread, so that neither the calls nor the agents
-//! of one site can use up threads that all sites share. What is told of a site beside its decisions is published with each change,
+//! of one site can use up threads that all sites share. What callers read of a site besides its decisions is published with each change,
 //! and is read without the lock.
 
 use std::{
@@ -67,7 +67,7 @@ pub struct Reading<'a> {
     _freed: Freed<'a>,
 }
 
-/// Tells the first in the queue when this is dropped.
+/// Notifies the first in the queue when this is dropped.
 #[derive(Debug)]
 struct Freed<'a>(&'a Notify);
 
@@ -159,13 +159,13 @@ impl SharedSite {
         }
     }
 
-    /// Locks the site for a change, unless somebody else has it or waits for it.
+    /// Locks the site for a change, unless another caller has it or waits for it.
     pub(super) fn try_changing(&self) -> Option<Changing<'_>> {
         let _first = self.queue.try_acquire().ok()?;
         self.exclusive()
     }
 
-    /// Locks the site for reading, unless somebody changes it or waits for it.
+    /// Locks the site for reading, unless another caller changes it or waits for it.
     pub(crate) fn try_reading(&self) -> Option<Reading<'_>> {
         let _first = self.queue.try_acquire().ok()?;
         self.shared()
@@ -222,7 +222,7 @@ impl SharedSite {
     }
 }
 
-/// What is told beside decisions, and needs no lock: as the last change has left it.
+/// What callers read besides decisions, and needs no lock: as the last change has left it.
 impl SharedSite {
     /// A summary for people.
     pub(crate) fn summary(&self) -> Summary {
@@ -268,7 +268,7 @@ impl SharedSite {
         *lock(&self.outline).histories.now()
     }
 
-    /// What there is of it for its metrics; while somebody changes it, as they were found last.
+    /// What there is of it for its metrics; while a caller changes it, as they were found last.
     pub(super) fn counts(&self) -> Arc<Counts> {
         let found = self.try_reading().map(|site| Arc::new(Counts::found(&site)));
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -278,7 +278,7 @@ impl SharedSite {
         Arc::clone(&counts)
     }
 
-    /// Where it stands when all up to `durable` is durable.
+    /// Its position when all up to `durable` is durable.
     pub(crate) fn position(&self, durable: Commit) -> SitePosition {
         lock(&self.outline).histories.durable(durable)
     }
@@ -290,7 +290,7 @@ impl SharedSite {
         Resets::new(self.reset.state().number)
     }
 
-    /// Refuses to tell what was read or decided before a reset.
+    /// Refuses to return what was read or decided before a reset.
     ///
     /// # Errors
     /// [`Error::Refused`] for the change that the storage has refused, [`Error::SiteReset`] for all others.

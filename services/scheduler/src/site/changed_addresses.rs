@@ -137,7 +137,7 @@ fn former_id(id: &HostId, number: u32) -> Option<HostId> {
     })
 }
 
-/// Whether this stands for a former address of the host.
+/// Whether this is a former address of the host.
 pub(super) fn is_former(former: &HostId, id: &HostId) -> bool {
     let number = former.uid.as_str().strip_prefix(id.uid.as_str());
     let number = number.and_then(|rest| rest.strip_prefix(SEPARATOR));

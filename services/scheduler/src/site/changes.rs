@@ -103,7 +103,7 @@ impl Changes {
     }
 
     /// The newest state of every cluster that changed after `cursor` and up to `upto`, at most `limit` of them, in the
-    /// order of revisions. A cluster that has changed again after `upto` is told of then. `None`: removals may have
+    /// order of revisions. A cluster that has changed again after `upto` is sent then. `None`: removals may have
     /// been missed, so the watcher must forget what it knows and begin anew.
     pub(super) fn changed_after(
         &self,

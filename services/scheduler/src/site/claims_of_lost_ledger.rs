@@ -78,7 +78,7 @@ impl Promises {
     }
 
     /// Holds what statuses promise, when a snapshot is complete and before anything is decided. Records that hold a host already
-    /// are told what the newer status says of it, too. Returns the hosts that it has released meanwhile.
+    /// are told what the newer status states of it, too. Returns the hosts that it has released meanwhile.
     pub(super) fn renew_all(&mut self, known: PromiseContext<'_>, inventory: &mut Inventory) -> Vec<HostId> {
         let observed = known.existence.observed().keys();
         let names: BTreeSet<ClusterName> = self.held.keys().chain(observed).cloned().collect();
@@ -224,7 +224,7 @@ pub(super) fn claims_host(observed: &Cluster, id: &HostId) -> bool {
     })
 }
 
-/// Whether a cluster's status says what this ledger does not know. Only a ledger that is lost can have written that: it is of an earlier
+/// Whether a cluster's status states what this ledger does not know. Only a ledger that is lost can have written that: it is of an earlier
 /// epoch, since the loss has raised the site's. A status of this epoch that names more than the record was written by hand.
 fn is_promising(known: PromiseContext<'_>, observed: &Cluster) -> bool {
     let Some(at) = observed.position() else {

@@ -16,8 +16,8 @@ pub(super) struct Mark {
 }
 
 /// Whether a member's host is free: `observed` is its mark and labels; `presumed_confirmed`: the release was confirmed to a ledger
-/// that is lost, since somebody else has claimed the host, or the cluster is missing and the ledger was lost after the release. Revisions of a site ascend through epochs,
-/// so the number of a release mark alone orders them.
+/// that is lost, since another cluster has claimed the host, or the cluster is missing and the ledger was lost after the release. Revisions
+/// of a site ascend through epochs, so the number of a release mark alone orders them.
 ///
 /// That a report does not have a host is not enough: it may be older than the host. The agent confirms that a host is gone
 /// when it has asked the API server itself, after the release.

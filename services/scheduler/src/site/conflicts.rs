@@ -106,7 +106,7 @@ fn label_conflicts<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Item
     })
 }
 
-/// Hosts that the cluster's status claims from before the ledger was lost, and that somebody else has.
+/// Hosts that the cluster's status claims from before the ledger was lost, and that another cluster has.
 fn status_conflicts<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Item = Report> + 'a {
     let observed = view.existence.get(&record.cluster);
     let epoch = view.positions.synced_epoch();

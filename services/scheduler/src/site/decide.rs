@@ -117,7 +117,7 @@ pub(super) fn decision_input(view: View<'_>, record: &Record, now: SystemTime) -
     }
 }
 
-/// Says what people should know of members for which nothing is to be decided; a decision says it of the others.
+/// Says what people should know of members for which nothing is to be decided; a decision states it of the others.
 pub(super) fn report(view: View<'_>, record: &mut Record, now: SystemTime) {
     if record.releasing || record.waits() || view.existence.is_missing(&record.cluster) || !view.synced {
         return;

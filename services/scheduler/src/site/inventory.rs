@@ -225,7 +225,7 @@ impl Inventory {
         self.holding_cluster(id).filter(|cluster| *cluster != ours)
     }
 
-    /// Says who holds a host, and what the record says of its machine: load balancers may have these addresses of it.
+    /// Says who holds a host, and what the record states of its machine: load balancers may have these addresses of it.
     pub(super) fn hold(&mut self, id: &HostId, holder: Holder, known: Identity) {
         let affected = match &holder {
             Holder::Cluster {

@@ -1,4 +1,4 @@
-//! Where the site's history stands, and which positions that the site shows are accepted.
+//! The position of the site's history, and which positions that the site shows are accepted.
 //!
 //! Until the first snapshot of a term is complete the ledger may be one that was lost or restored, so what the site shows
 //! beyond it is accepted: the history continues above it. From then on nobody but this process has issued numbers to the site:
@@ -45,7 +45,7 @@ impl Histories {
         &self.now
     }
 
-    /// Where the site stands when all up to `durable` is durable. A raise that is staged after that is not part of it.
+    /// The position of the site when all up to `durable` is durable. A raise that is staged after that is not part of it.
     pub(crate) fn durable(&self, durable: Commit) -> SitePosition {
         let earlier = self.earlier.iter();
         let mut histories = earlier.chain([&self.now]).rev();

@@ -78,7 +78,7 @@ impl RefusedClusters {
         }
     }
 
-    /// Records that a cluster that is refused was decided, and that its record says so.
+    /// Records that a cluster that is refused was decided, and that its record states so.
     pub(super) fn decided(&mut self, record: &Record) {
         if is_refused(record) {
             self.decide(&record.cluster, true);

@@ -27,7 +27,7 @@ pub struct Repaired {
     pub after: SitePosition,
     /// Hosts with a mark that no ledger can have issued.
     pub faults: Vec<HostFault>,
-    /// What must be durable before this is told.
+    /// What must be durable before the caller gets it.
     pub commit: Commit,
 }
 

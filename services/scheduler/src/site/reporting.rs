@@ -192,7 +192,7 @@ impl Site {
     }
 
     /// Ends the snapshot: what it did not name is gone. The site's position is raised above what it shows, and what statuses
-    /// promise and no record says is held, before anything is decided. Returns the clusters whose records must be settled,
+    /// promise and no record states is held, before anything is decided. Returns the clusters whose records must be settled,
     /// which are all of them.
     ///
     /// # Errors

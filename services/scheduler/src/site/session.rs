@@ -31,7 +31,7 @@ impl SessionId {
         Self(uuid::Uuid::new_v4().to_string())
     }
 
-    /// As the agent sees it.
+    /// As the agent has it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -20,7 +20,7 @@ pub struct Author<'a> {
     pub caller: &'a str,
     /// What is done.
     pub action: &'static str,
-    /// When.
+    /// Time of the step.
     pub now: SystemTime,
 }
 

@@ -44,7 +44,7 @@ pub struct Site {
     pub(super) lines: Arc<Lines>,
 }
 
-/// What is told of a site beside its decisions, as its last change has left it.
+/// What callers read of a site besides its decisions, as its last change has left it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outline {
     pub(crate) summary: Summary,
@@ -207,7 +207,7 @@ impl Site {
         self.positions.history()
     }
 
-    /// Where the site stands when all up to `durable` is durable. A raise that is staged after that is not part of it.
+    /// The position of the site when all up to `durable` is durable. A raise that is staged after that is not part of it.
     #[must_use]
     pub fn position(&self, durable: Commit) -> SitePosition {
         self.positions.histories().durable(durable)
@@ -240,7 +240,7 @@ impl Site {
         }
     }
 
-    /// Puts what is told of it beside its decisions in the place of what was told before.
+    /// Puts what callers read of it besides its decisions in the place of the earlier values.
     pub(crate) fn outline(&mut self, outline: &mut Outline) {
         let Outline {
             summary,
@@ -277,7 +277,7 @@ impl Site {
     }
 
     /// The newest state of every cluster that changed after `cursor` and up to `upto`, at most `limit` of them, in the
-    /// order of revisions. A cluster that has changed again after `upto` is told of then. `None`: removals may have
+    /// order of revisions. A cluster that has changed again after `upto` is sent then. `None`: removals may have
     /// been missed, so the watcher must forget what it knows and begin anew.
     #[must_use]
     pub fn changes(&self, cursor: Cursor, upto: u64, limit: usize) -> Option<Vec<Changed>> {
@@ -371,7 +371,7 @@ impl Site {
         self.note_freed(freed);
     }
 
-    /// Lets go of what is held for a cluster but for what its record holds.
+    /// Releases what is held for a cluster but for what its record holds.
     pub(super) fn withdraw_promises(&mut self, name: &ClusterName) {
         let freed = self.promises.withdraw(name, &self.claims, &mut self.inventory);
         self.note_freed(&freed);

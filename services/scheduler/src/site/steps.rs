@@ -48,7 +48,7 @@ pub struct Apply {
 pub struct Outcome {
     /// The record; `None` when the cluster holds nothing now.
     pub record: Option<Arc<Record>>,
-    /// Commit that must be durable before anyone is told.
+    /// Commit that must be durable before the caller gets it.
     pub commit: Commit,
 }
 
@@ -164,7 +164,7 @@ impl Site {
     }
 
     /// Begins to release everything. Without a record, nothing is known of the cluster, so nothing is held. Before the site is
-    /// synced a record may be older than what the cluster's status says, so it is not touched.
+    /// synced a record may be older than what the cluster's status states, so it is not touched.
     ///
     /// # Errors
     /// [`Error::NotSynced`]; [`Error::Superseded`] when a `SIPCluster` with another uid has the record now.
@@ -355,7 +355,7 @@ impl Site {
             .ok()
     }
 
-    /// Stages the record if it differs from the one before, and returns what may be told when.
+    /// Stages the record if it differs from the one before, and returns what the caller may get, and when.
     ///
     /// # Errors
     /// [`Error::TooLarge`].

@@ -52,7 +52,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Gives the right up when its term is over, so that another process need not wait for its end.
     async fn end(&self);
 
-    /// Whether no other process can write while this one lives: then what was durable last may still be told when this
+    /// Whether no other process can write while this one lives: then what was durable last may still be returned when this
     /// one cannot write any more.
     fn sole_owner(&self) -> bool;
 }

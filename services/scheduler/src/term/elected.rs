@@ -94,7 +94,7 @@ impl Elected {
         )
     }
 
-    /// Whose the leader's key is, and at which revision of etcd; `None` when it may be had.
+    /// The owner of the leader's key, and the revision of etcd; `None` when there is no owner.
     async fn leader(&self, location: &Location) -> Result<Option<(String, i64)>, ledger::Error> {
         let get = || {
             let (mut client, key) = (location.client(), location.leader());

@@ -41,7 +41,7 @@ pub enum Standing {
     Opening,
     /// A term: everything is served.
     Serving(Term),
-    /// The storage cannot be written, and nobody else can have written it: what was durable is still told.
+    /// The storage cannot be written, and nobody else can have written it: what was durable can still be read.
     ReadOnly {
         /// The region as it was durable last, without hosts.
         region: Region,
@@ -118,7 +118,7 @@ impl Terms {
         }
     }
 
-    /// The present region, for a call that tells what is durable.
+    /// The present region, for a call that reads what is durable.
     ///
     /// # Errors
     /// [`Error::Opening`], [`Error::NotLeader`].
@@ -150,7 +150,7 @@ impl Terms {
         }
     }
 
-    /// How to be told of every change of the standing.
+    /// A watch on every change of the standing.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Standing> {
         self.standing.clone()

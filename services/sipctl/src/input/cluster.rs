@@ -23,7 +23,7 @@ const SURPLUS: &str = "surplus";
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
     pub(crate) name: ClusterName,
-    /// None: the input does not say.
+    /// None: the input does not state it.
     #[cfg_attr(
         not(feature = "region"),
         expect(dead_code, reason = "a rehearsal compares it")
@@ -59,7 +59,7 @@ impl Declared {
         roles.find(|wanted| wanted.name == *role)?.topology_key.as_ref()
     }
 
-    /// What its status says of a host of this name.
+    /// What its status states of a host of this name.
     pub(crate) fn claim_of(&self, host: &HostName) -> Option<&Claim> {
         let place = self.claims.binary_search_by(|claim| claim.host.cmp(host)).ok()?;
         self.claims.get(place)
@@ -70,12 +70,12 @@ impl Declared {
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) host: HostName,
-    /// None: the entry does not say.
+    /// None: the entry does not state it.
     pub(crate) uid: Option<Uid>,
     pub(crate) role: RoleName,
     pub(crate) domain: Option<LabelValue>,
     pub(crate) state: MemberState,
-    /// Revision at which it came into this state; 0: the entry does not say.
+    /// Revision at which it came into this state; 0: the entry does not state it.
     pub(crate) revision: u64,
     /// The member in whose place it comes.
     pub(crate) replaces: Option<HostName>,

@@ -116,7 +116,7 @@ fn unpack(location: String, value: Value, found: &mut Vec<Document>) -> Result<(
         return Ok(());
     };
     for (index, mut item) in items.into_iter().enumerate() {
-        // The items of a typed list leave out what the list says.
+        // The items of a typed list leave out what the list states.
         if let (Value::Object(item), false) = (&mut item, element.is_empty()) {
             let api_version = object.get("apiVersion").cloned().unwrap_or_default();
             item.entry("kind").or_insert_with(|| element.clone().into());

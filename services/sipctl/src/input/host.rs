@@ -31,7 +31,7 @@ pub(super) struct Read {
 #[derive(Clone, Debug)]
 pub(crate) struct Observed {
     pub(crate) host: Host,
-    /// Whether the input says its uid.
+    /// Whether the input states its uid.
     pub(crate) has_uid: bool,
     /// Revision of the placement that wrote its labels last; 0 without one.
     #[cfg_attr(

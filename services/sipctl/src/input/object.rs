@@ -12,7 +12,7 @@ use crate::line::one_line;
 /// Maximum number of characters of a name, a path or a parser's message in a message.
 const MAX_TEXT_CHARACTERS: usize = 240;
 
-/// Stands for the uid of an object that never was in an API server.
+/// In the place of the uid of an object that never was in an API server.
 pub(super) const NO_UID: &str = "unknown";
 
 /// Reads `metadata` and completes it: the default namespace where there is none, a uid where there is none.

@@ -254,7 +254,7 @@ fn replaces(input: &Input, declared: &Declared, claim: &Claim) -> Option<Replace
     })
 }
 
-/// Whether the release of a member that has its labels is only requested: it was surplus, and somebody uses it.
+/// Whether the release of a member that has its labels is only requested: it was surplus, and an object uses it.
 fn is_request(claim: &Claim, host: &Host, labelled: &RoleName) -> bool {
     claim.state == MemberState::Releasing
         && claim.is_surplus

@@ -108,7 +108,7 @@ pub struct Repair {
     pub connection: Connection,
 }
 
-/// Forget which agents were let in.
+/// Reset the fence of a site.
 #[derive(Debug, clap::Args)]
 pub struct ResetFence {
     /// The site
@@ -122,7 +122,7 @@ pub struct ResetFence {
     pub connection: Connection,
 }
 
-/// Release a host whose labels name nobody.
+/// Release a host whose labels name no existing cluster.
 #[derive(Debug, clap::Args)]
 pub struct ReleaseOrphan {
     /// The BareMetalHost
@@ -182,7 +182,7 @@ pub enum Ledger {
 pub enum Certs {
     /// Create a directory with the CA of a region
     Init(Init),
-    /// Create the CA of a site, which certifies the agents of that site and nobody else
+    /// Create the CA of a site, which certifies only the agents of that site
     Site(SiteAuthority),
     /// Create or renew a certificate and its key
     Issue(Issue),
@@ -240,7 +240,7 @@ pub struct Issue {
     pub days: u32,
 }
 
-/// Deny somebody.
+/// Deny an identity or a certificate.
 #[derive(Debug, clap::Args)]
 pub struct Deny {
     /// Directory that `sipctl certs init` created
@@ -254,7 +254,7 @@ pub struct Deny {
     pub why: String,
 }
 
-/// Say what expires when.
+/// Print when certificates expire.
 #[derive(Debug, clap::Args)]
 pub struct Show {
     /// Directory that `sipctl certs init` created

@@ -104,7 +104,7 @@ pub struct Release {
     pub host: String,
     /// The role that it served.
     pub role: String,
-    /// Why.
+    /// Reason for the release.
     pub reason: ReleaseReason,
 }
 

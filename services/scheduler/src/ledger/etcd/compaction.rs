@@ -4,7 +4,7 @@
 //! least [`Pace::keep`] ago is needed by nothing. etcd's own compaction may drop more; then there is nothing to do.
 //!
 //! How fast history grows is up to whoever changes records, and a full etcd ends all terms: so history is bounded by bytes, too.
-//! What this ledger writes is counted, and etcd is asked how full it is. What an export reads is left for five minutes, unless
+//! What this ledger writes is counted, and the scheduler reads how full etcd is. What an export reads is left for five minutes, unless
 //! etcd is half full: then the export fails, and is made again.
 
 use std::{
@@ -267,7 +267,7 @@ impl Location {
         Ok(found.header().map_or(0, ResponseHeader::revision))
     }
 
-    /// Drops what was overwritten or deleted up to that revision. That etcd has none of it any more is no error.
+    /// Drops what was overwritten or deleted up to that revision. It is no error if etcd has dropped it already.
     ///
     /// # Errors
     /// When etcd does not do it.
@@ -285,7 +285,7 @@ impl Location {
     }
 }
 
-/// Whether etcd says that it has dropped that revision.
+/// Whether etcd states that it has dropped that revision.
 fn is_compacted(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status)
         if status.code() == tonic::Code::OutOfRange && status.message().contains("has been compacted"))

@@ -85,7 +85,7 @@ impl Etcd {
         Ok(reading.page())
     }
 
-    /// What the storage says of the log, when it was opened.
+    /// What the storage states of the log, when it was opened.
     pub(super) async fn shares(&self, position: &disk::Position) -> Result<Shares, Error> {
         let keys = &self.location.keys;
         let mut slots = BTreeMap::new();

@@ -193,7 +193,7 @@ impl Etcd {
         Ok(())
     }
 
-    /// Parts are written one after the other; the schema's key says that they are not all there until they are.
+    /// Parts are written one after the other; the schema's key states that they are not all there until they are.
     pub(super) async fn import_all(
         &self,
         entries: &mut (dyn Iterator<Item = Result<disk::Entry, Error>> + '_),

@@ -38,7 +38,7 @@ pub(super) fn log_bytes(decisions: &Decisions<'_>) -> Result<u64, Error> {
     Ok(bytes)
 }
 
-/// What the tables say of the log; counts it first when that was never done.
+/// What the tables state of the log; counts it first when that was never done.
 pub(super) fn shares(transaction: &WriteTransaction, decisions: &Decisions<'_>) -> Result<Shares, Error> {
     let mut meta = transaction.open_table(META).map_err(failed)?;
     let mut by_site = transaction.open_table(LOG_BYTES).map_err(failed)?;

@@ -66,7 +66,7 @@ fn mark(observed: &Observed) -> SitePosition {
     SitePosition::new(0, observed.release_mark)
 }
 
-/// The uid of a host, if the input says it.
+/// The uid of a host, if the input states it.
 fn uid(observed: &Observed) -> Option<&Uid> {
     observed.has_uid.then_some(&observed.host.id.uid)
 }

@@ -83,7 +83,7 @@ impl SiteLedger {
         })
     }
 
-    /// Where the site stands: its epoch, and the highest revision that was issued to it.
+    /// The position of the site: its epoch, and the highest revision that was issued to it.
     pub(super) fn position(&self) -> SitePosition {
         SitePosition::new(self.history.epoch(), self.issued)
     }
@@ -121,7 +121,7 @@ impl SiteLedger {
 }
 
 impl Restored<'_> {
-    /// Whether a cluster's status of that position is accepted where the cluster's record says something else: it is of an earlier epoch
+    /// Whether a cluster's status of that position is accepted where the cluster's record states something else: it is of an earlier epoch
     /// than the restored site, and newer than the record.
     pub(super) fn is_believed(&self, cluster: &ClusterName, status: SitePosition) -> bool {
         let record = self.ledger.records.get(cluster);
