@@ -111,7 +111,7 @@ impl Round {
     async fn take(&self, connection: Connection) -> Result<(), Error> {
         let Ages { age, grace } = self.connection_age.into();
         let connection = connection.ending(Instant::now() + age + grace, self.cut.clone());
-        let gone = |_| Error::Task(io::Error::other("it takes no connections"));
+        let gone = |_| Error::Task(io::Error::other("it accepts no connections"));
         self.connections.send(connection).await.map_err(gone)
     }
 

@@ -69,7 +69,7 @@ fn member_conflict(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &
         (MemberState::Claimed | MemberState::Bound, Labels::Ours(role)) if *role == member.role => None,
         (MemberState::Claimed | MemberState::Bound, Labels::Ours(role)) => conflict(
             Kind::LabelsOfAnotherRole,
-            &format_args!("is held as {}, and its labels say {role}", member.role),
+            &format_args!("is held as {}, and its labels name {role}", member.role),
         ),
         (_, Labels::Partial) => conflict(
             Kind::LabelsPartial,

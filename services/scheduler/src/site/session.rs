@@ -168,7 +168,7 @@ impl Sessions {
         }
         if retired.len() >= MAX_RETIRED_LEASES {
             return Err(superseded(format!(
-                "{highest}; {MAX_RETIRED_LEASES} earlier Leases are remembered, which is the limit: an operator runs `sipctl site reset-fence {site}`"
+                "{highest}; {MAX_RETIRED_LEASES} earlier Leases are recorded, which is the limit: an operator runs `sipctl site reset-fence {site}`"
             )));
         }
         let mut retired = retired.clone();

@@ -84,7 +84,7 @@ pub struct Connection {
 /// What to do with a site.
 #[derive(Debug, Subcommand)]
 pub enum Site {
-    /// Forget the Leases of the agents that have reported for a site. Use it when current agents are refused as SUPERSEDED because
+    /// Remove the recorded Leases of the agents that have reported for a site. Use it when current agents are refused as SUPERSEDED because
     /// the API server of the site was restored from a backup, and its Lease with it
     #[command(after_help = help::OVERRIDE_HELP)]
     ResetFence(ResetFence),

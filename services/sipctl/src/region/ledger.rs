@@ -130,7 +130,7 @@ fn import(import: Import, runtime: &tokio::runtime::Runtime) -> anyhow::Result<(
         .and_then(|tenure| {
             let entries = Reader::new(BufReader::new(&opened))?;
             let written = tenure.ledger.import(&mut entries.map(|entry| Ok(entry?)));
-            written.with_context(|| format!("{place} takes no import"))
+            written.with_context(|| format!("{place} refuses the import"))
         });
     runtime.block_on(backend.end());
     imported?;

@@ -61,12 +61,12 @@ pub fn reset_fence(command: ResetFence) -> anyhow::Result<Outcome> {
         let lease = one_line(&lease_uid, MAX_TEXT_CHARACTERS);
         if lease_uid.is_empty() && lease_transitions == 0 {
             text.push_str(
-                "Done: the scheduler has forgotten the agent that reported without a Lease, or knew none.\n",
+                "Done: the scheduler has removed the fence of an agent without a Lease, or had none.\n",
             );
         } else {
             writeln!(
                 text,
-                "Done: the scheduler has forgotten the agent of Lease {lease}, transition {lease_transitions}."
+                "Done: the scheduler has removed the fence of the agent with Lease {lease}, transition {lease_transitions}."
             )?;
         }
         Ok(Outcome::done(text))
@@ -90,7 +90,7 @@ fn fence_statement(site: &inventory::Site) -> String {
     };
     format!(
         "Site {}: {now}. It has {hosts} hosts, {held_hosts} of them held by {clusters} clusters; they stay as they are.\n\
-         The scheduler forgets the Lease of the last agent: it accepts the next one that reports, whatever its Lease.\n\
+         The scheduler removes the Lease of the last agent from its fence: it accepts the next one that reports, whatever its Lease.\n\
          Until then it places nothing in the site. First stop every agent that must not report for the site.\n",
         named(name)
     )
@@ -195,7 +195,7 @@ fn orphan_statement(site: &str, found: &inventory::HostRecord) -> String {
         SipLabels::Partial => {
             "it has only some of the labels cluster-namespace, cluster-name and node-type".to_owned()
         }
-        SipLabels::Complete { cluster, role } => format!("its labels say {role} of {cluster}"),
+        SipLabels::Complete { cluster, role } => format!("its labels name {role} of {cluster}"),
     };
     let holder = holder.as_ref().and_then(|holder| holder.cluster.as_ref());
     let held = holder.map_or_else(

@@ -61,7 +61,7 @@ async fn sipctl_releases_orphans_only() {
     let (code, text, _) = printed(&dry);
     assert_eq!(code, 0, "{dry:?}");
     assert!(
-        text.contains("its labels say Worker of left/never, no cluster holds it"),
+        text.contains("its labels name Worker of left/never, no cluster holds it"),
         "{text}"
     );
     assert!(text.contains("Nothing was changed"), "{text}");
@@ -82,7 +82,7 @@ async fn sipctl_releases_orphans_only() {
     assert!(
         refused
             .1
-            .contains("its labels say Worker of left/shop, left/shop holds it"),
+            .contains("its labels name Worker of left/shop, left/shop holds it"),
         "{refused:?}"
     );
     let why = "refused: metal/left-held is not orphaned: left/shop holds it, which exists";

@@ -113,7 +113,7 @@ async fn says_no(stage: &Stage) {
 async fn cordons_a_host(stage: &Stage, shop: &Cluster) {
     let name = "hands-r1-cp1";
     let dry = ["cordon", "metal/hands-r1-cp1", "--dry-run"];
-    does(stage, &dry, "its labels say ControlPlane of hands/shop").await;
+    does(stage, &dry, "its labels name ControlPlane of hands/shop").await;
     assert_eq!(annotations(stage, name).await, [""; 0]);
 
     let cordon = ["cordon", "metal/hands-r1-cp1"];

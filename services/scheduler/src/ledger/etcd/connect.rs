@@ -89,9 +89,7 @@ impl Certificates {
         let Some(anchors) = etcd_cacert else {
             return match endpoints.iter().find(is_https) {
                 Some(endpoint) => wrong(format!("--etcd-cacert is needed for {endpoint}")),
-                None if etcd_cert.is_some() => {
-                    wrong("--etcd-cert is of no use without --etcd-cacert".to_owned())
-                }
+                None if etcd_cert.is_some() => wrong("--etcd-cert requires --etcd-cacert".to_owned()),
                 None => Ok(None),
             };
         };

@@ -122,7 +122,7 @@ fn statement(name: &HostName, host: &BareMetalHost, change: Change) -> String {
     let label = |key| host.labels().get(key).map(String::as_str);
     let held = match [labels::CLUSTER_NAMESPACE, labels::CLUSTER_NAME, labels::NODE_TYPE].map(label) {
         [Some(namespace), Some(cluster), Some(role)] => {
-            format!("its labels say {role} of {namespace}/{cluster}")
+            format!("its labels name {role} of {namespace}/{cluster}")
         }
         [None, None, None] => "it has no labels of a cluster".to_owned(),
         [_, _, _] => {
