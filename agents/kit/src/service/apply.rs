@@ -1,7 +1,5 @@
 //! The objects of an instance onto the API server, in two steps: first what members are handed over to, then what runs it.
 
-use std::time::Instant;
-
 use api::{SIPCluster, TolerantCluster};
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -11,7 +9,7 @@ use super::{
     claims::{self, Claim},
     error::{Error, refusal},
     kinds::{Child, Kind},
-    last_applied::{Unchanged, Written},
+    last_applied::{Configuration, Unchanged, Written},
     made_for::{Owner, has_owner_of},
     node_port_conflicts,
     objects::{Applied, Exposed, Objects, Prepared},
@@ -63,13 +61,34 @@ async fn apply_exposure(
             return Ok(Err(node_port_conflicts::explain(site, rendered, &message)));
         }
     };
+    let stands = site.last_applied.standing_configuration(&site.stores, objects);
+    let configuration = match stands {
+        Some(unchanged) => unchanged,
+        None => match apply_configuration(site, observed, objects).await? {
+            Ok(applied) => applied,
+            Err(problem) => return Ok(Err(problem)),
+        },
+    };
+    let at = configuration.at;
+    site.last_applied
+        .record_exposure(objects, &service, configuration);
+    Ok(Ok(Unchanged { service, at }))
+}
+
+/// Applies what pods read.
+async fn apply_configuration(
+    site: &Site,
+    observed: &Observed<'_>,
+    objects: &Objects<Prepared>,
+) -> Result<Result<Configuration, Problem>, Error> {
+    let object = observed.object();
     let (mut versions, mut written) = (Vec::new(), None);
     let (uid, name) = (object.uid().unwrap_or_default(), object.name_any());
     let cluster = (&*uid, &*name);
     let mut last = site.last_applied.configuration(objects).into_iter();
     for child in objects.configuration_children() {
         let last = last.next().flatten();
-        match apply_configuration(site, cluster, observed, child, last).await {
+        match apply_part(site, cluster, observed, child, last).await {
             Ok(Ok(part)) => {
                 written = part.written(objects, child).or(written);
                 versions.push(part.version);
@@ -82,10 +101,7 @@ async fn apply_exposure(
             }
         }
     }
-    let at = Instant::now();
-    site.last_applied
-        .record_exposure(objects, &service, versions, written, at);
-    Ok(Ok(Unchanged { service, at }))
+    Ok(Ok(Configuration::applied(objects, versions, written)))
 }
 
 /// A part of a configuration, as it was applied.
@@ -110,10 +126,10 @@ impl Part {
 /// A resource version that no object has: an apply on this condition makes an object, and changes none.
 const NO_VERSION: &str = "1";
 
-/// Applies what pods read. A `ConfigMap` that exists is replaced only as it was when the pass began, before members were read, or as this
+/// Applies one object that pods read. A `ConfigMap` that exists is replaced only as it was when the pass began, before members were read, or as this
 /// process has written it: the API server refuses a write that a deposed replica sends late, which could put back a member that has left.
 /// One that was not there then is made, and not replaced if it is there by now.
-async fn apply_configuration(
+async fn apply_part(
     site: &Site,
     cluster: (&str, &str),
     observed: &Observed<'_>,
@@ -208,8 +224,7 @@ pub(super) async fn run(
     let (uid, name) = (object.uid().unwrap_or_default(), object.name_any());
     match apply_workload(site, (&uid, &name), &objects).await? {
         Ok((deployment, now)) => {
-            site.last_applied
-                .record_workload(&objects, &deployment, before, now);
+            site.last_applied.record_workload(&objects, before, now);
             Ok(Running::Applied(objects.applied(deployment)))
         }
         Err(problem) => Ok(Running::Refused(objects, problem)),
@@ -270,6 +285,9 @@ async fn apply_workload(
                 .map(|child| async move { (child, ownership::apply_child(site, cluster, child).await) })
         ),
     );
+    if let Ok(deployment) = &deployment {
+        site.last_applied.record_deployment(objects, deployment);
+    }
     for (child, applied) in guards {
         match applied {
             Ok(Ok(version)) => versions.push(version),

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
@@ -16,8 +16,11 @@ use super::{
     stores::Stores,
 };
 
-/// Within this time a watch shows what was applied. If it does not, somebody has changed the object since.
-const SHOWN_WITHIN: Duration = Duration::from_secs(5);
+mod configuration;
+mod workload;
+
+pub(super) use configuration::{Configuration, Written};
+use workload::{Generation, Workload};
 
 /// By namespace and name of the instance.
 pub(super) type Key = (String, String);
@@ -38,42 +41,12 @@ struct Known {
 /// One instance as it was after the last apply.
 #[derive(Debug)]
 struct Last {
-    exposure: u64,
-    service: Arc<Service>,
-    configuration: Vec<Option<String>>,
-    /// What its pods read.
-    written: Option<Written>,
-    at: Instant,
-    workload: Option<Workload>,
-    /// Whether every pod has confirmed the configuration.
-    confirmed: bool,
-}
-
-/// What runs an instance, since that was applied.
-#[derive(Debug)]
-struct Workload {
+    /// Of the Service as it was rendered.
     digest: u64,
-    uid: Option<String>,
-    generation: Option<i64>,
-    versions: Changed,
-}
-
-/// What pods of an instance read, as this process has written it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Written {
-    /// The version that it had before; `None` if it was not there.
-    pub(super) replaced: Option<String>,
-    /// The version that the API server gave it.
-    pub(super) version: String,
-    /// Tells it from any other, as [`Objects::config_digest`] does.
-    pub(super) digest: String,
-}
-
-impl Written {
-    /// Whether this is the newest version known, given the version that a watch shows: this one, or the one that it has replaced.
-    fn is_newest(&self, shown: Option<&str>) -> bool {
-        shown == Some(self.version.as_str()) || shown == self.replaced.as_deref()
-    }
+    service: Arc<Service>,
+    configuration: Configuration,
+    deployment: Option<Generation>,
+    workload: Option<Workload>,
 }
 
 /// An instance whose Service and configuration stand as they were applied.
@@ -91,21 +64,33 @@ impl LastApplied {
         let configuration = stores.configuration(objects);
         let known = self.known();
         let last = known.instances.get(&key(objects))?;
-        let same = last.exposure == objects.exposure_digest()
+        let same = last.digest == objects.service_digest()
             && last.service.resource_version() == service.resource_version()
-            && last.configuration == configuration
-            && configuration.iter().all(Option::is_some);
+            && last.configuration.stands(objects, &configuration);
         same.then(|| Unchanged {
             service: Service::clone(&service),
-            at: last.at,
+            at: last.configuration.at,
         })
+    }
+
+    /// The configuration of an instance, if it stands as it was applied last.
+    pub(super) fn standing_configuration(
+        &self,
+        stores: &Stores,
+        objects: &Objects<Prepared>,
+    ) -> Option<Configuration> {
+        let shown = stores.configuration(objects);
+        let known = self.known();
+        let last = &known.instances.get(&key(objects))?.configuration;
+        last.stands(objects, &shown).then(|| last.clone())
     }
 
     /// The versions of the configuration of an instance when it was applied last, in the order of its children.
     pub(super) fn configuration(&self, objects: &Objects<Prepared>) -> Vec<Option<String>> {
         let known = self.known();
         let last = known.instances.get(&key(objects));
-        last.map(|last| last.configuration.clone()).unwrap_or_default()
+        last.map(|last| last.configuration.versions.clone())
+            .unwrap_or_default()
     }
 
     /// What pods of an instance read, if this process has made the last write of it. `shown`: the version that a watch shows.
@@ -114,7 +99,7 @@ impl LastApplied {
         let last = known
             .instances
             .get(&(namespace.to_owned(), instance.to_owned()))?;
-        let written = last.written.as_ref();
+        let written = last.configuration.written.as_ref();
         written.filter(|written| written.is_newest(shown)).cloned()
     }
 
@@ -139,11 +124,12 @@ impl LastApplied {
         let deployment = stores.deployment(objects)?;
         let versions = stores.workload(objects);
         let mut known = self.known();
-        let workload = known.instances.get_mut(&key(objects))?.workload.as_mut()?;
-        let same = workload.digest == objects.workload_digest()
-            && workload.generation == deployment.metadata.generation
+        let last = known.instances.get_mut(&key(objects))?;
+        let is_shown = last.deployment.as_ref() == Some(&Generation::of(&deployment));
+        let workload = last.workload.as_mut()?;
+        let same = is_shown
             && has_owner_of(&deployment, objects.deployment())
-            && workload.versions.stands(&versions, Instant::now());
+            && workload.stands(objects.workload_digest(), &versions);
         same.then(|| Deployment::clone(&deployment))
     }
 
@@ -152,57 +138,49 @@ impl LastApplied {
         &self,
         objects: &Objects<Prepared>,
         service: &Service,
-        configuration: Vec<Option<String>>,
-        written: Option<Written>,
-        at: Instant,
+        configuration: Configuration,
     ) {
         let mut service = service.clone();
         trim_service(&mut service);
         let mut known = self.known();
-        let workload = known
-            .instances
-            .remove(&key(objects))
-            .and_then(|last| last.workload);
+        let before = known.instances.remove(&key(objects));
+        let (deployment, workload) = before.map_or((None, None), |last| (last.deployment, last.workload));
         let last = Last {
-            exposure: objects.exposure_digest(),
+            digest: objects.service_digest(),
             service: Arc::new(service),
             configuration,
-            written,
-            at,
+            deployment,
             workload,
-            confirmed: false,
         };
         known.instances.insert(key(objects), last);
     }
 
-    /// Records what runs an instance, as it is after it was applied. `before`: what the watches had shown until then.
+    /// Records the Deployment of an instance as the API server answered with it, whatever becomes of the other objects.
+    pub(super) fn record_deployment(&self, objects: &Objects<Exposed>, deployment: &Deployment) {
+        if let Some(last) = self.known().instances.get_mut(&key(objects)) {
+            last.deployment = Some(Generation::of(deployment));
+        }
+    }
+
+    /// Records what runs an instance, besides its Deployment, as it is after all of it was applied. `before`: what the watches had shown until then.
     pub(super) fn record_workload(
         &self,
         objects: &Objects<Exposed>,
-        deployment: &Deployment,
         before: Vec<Option<String>>,
         now: Vec<Option<String>>,
     ) {
         if let Some(last) = self.known().instances.get_mut(&key(objects)) {
-            last.workload = Some(Workload {
-                digest: objects.workload_digest(),
-                uid: deployment.uid(),
-                generation: deployment.metadata.generation,
-                versions: Changed {
-                    before,
-                    now,
-                    at: Instant::now(),
-                },
-            });
+            last.workload = Some(Workload::applied(objects.workload_digest(), before, now));
         }
     }
 
-    /// Whether this process has applied a later version of a Deployment than the shown one, or another one of its name.
+    /// Whether the API server answered this process with a later generation of a Deployment than the shown one, or with another one of its name.
     pub(super) fn is_outdated(&self, shown: &Deployment) -> bool {
         let known = self.known();
         let key = (shown.namespace().unwrap_or_default(), shown.name_any());
-        let last = known.instances.get(&key).and_then(|last| last.workload.as_ref());
-        last.is_some_and(|last| last.uid != shown.uid() || last.generation > shown.metadata.generation)
+        let last = known.instances.get(&key);
+        let last = last.and_then(|last| last.deployment.as_ref());
+        last.is_some_and(|last| last.is_newer_than(&Generation::of(shown)))
     }
 
     /// Whether every pod has confirmed the configuration.
@@ -211,13 +189,13 @@ impl LastApplied {
         known
             .instances
             .get(&key(objects))
-            .is_some_and(|last| last.confirmed)
+            .is_some_and(|last| last.configuration.confirmed)
     }
 
     /// Records that every pod has confirmed the configuration.
     pub(super) fn confirm<State>(&self, objects: &Objects<State>) {
         if let Some(last) = self.known().instances.get_mut(&key(objects)) {
-            last.confirmed = true;
+            last.configuration.confirmed = true;
         }
     }
 
@@ -268,13 +246,11 @@ impl LastApplied {
     pub(super) fn record_service(&self, service: Service) {
         let key = (service.namespace().unwrap_or_default(), service.name_any());
         let last = Last {
-            exposure: 0,
+            digest: 0,
             service: Arc::new(service),
-            configuration: Vec::new(),
-            written: None,
-            at: Instant::now(),
+            configuration: Configuration::none(),
+            deployment: None,
             workload: None,
-            confirmed: false,
         };
         self.known().instances.insert(key, last);
     }
@@ -313,30 +289,6 @@ fn key<State>(objects: &Objects<State>) -> Key {
     (objects.namespace(), objects.name())
 }
 
-/// The versions after an apply and those before it, which a watch may show for a while.
-#[derive(Debug)]
-struct Changed {
-    before: Vec<Option<String>>,
-    now: Vec<Option<String>>,
-    at: Instant,
-}
-
-impl Changed {
-    /// Whether the watches show the versions after the apply, or, while they may lag, those before.
-    fn stands(&mut self, shown: &[Option<String>], now: Instant) -> bool {
-        if shown == self.now {
-            self.before = shown.to_vec();
-            return true;
-        }
-        let lag = now.saturating_duration_since(self.at) < SHOWN_WITHIN;
-        let each = shown.iter().zip(&self.now).zip(&self.before);
-        shown.len() == self.now.len()
-            && each
-                .into_iter()
-                .all(|((shown, now), before)| shown == now || (lag && shown == before))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,70 +308,5 @@ mod tests {
         ] {
             assert_eq!(is_newer(10, shown, up_to), expected, "{shown:?} {up_to}");
         }
-    }
-
-    fn versions(budget: Option<&str>, policy: Option<&str>) -> Vec<Option<String>> {
-        [budget, policy]
-            .map(|version| version.map(str::to_owned))
-            .to_vec()
-    }
-
-    #[test]
-    fn what_was_written_is_newest_until_a_watch_shows_another() {
-        let written = |replaced: Option<&str>| Written {
-            replaced: replaced.map(str::to_owned),
-            version: "7".to_owned(),
-            digest: "00ff".to_owned(),
-        };
-        for (replaced, shown, newest) in [
-            (Some("5"), Some("7"), true),
-            (Some("5"), Some("5"), true),
-            (Some("5"), Some("6"), false),
-            (Some("5"), Some("8"), false),
-            (Some("5"), None, false),
-            (None, None, true),
-            (None, Some("7"), true),
-            (None, Some("6"), false),
-        ] {
-            assert_eq!(
-                written(replaced).is_newest(shown),
-                newest,
-                "{replaced:?} {shown:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn applied_versions_stand_until_a_watch_shows_others() {
-        let start = Instant::now();
-        let later = |seconds| start + Duration::from_secs(seconds);
-        let before = versions(None, Some("1"));
-        let now = versions(Some("1"), Some("2"));
-        let applied = || Changed {
-            before: before.clone(),
-            now: now.clone(),
-            at: start,
-        };
-
-        assert!(applied().stands(&before, later(1)), "nothing is shown yet");
-        assert!(
-            applied().stands(&versions(Some("1"), Some("1")), later(1)),
-            "a part is"
-        );
-        assert!(applied().stands(&now, later(60)));
-        assert!(
-            !applied().stands(&before, later(5)),
-            "it would have been shown by now"
-        );
-        assert!(
-            !applied().stands(&versions(Some("1"), Some("3")), later(1)),
-            "somebody has changed it"
-        );
-        let mut shown = applied();
-        assert!(shown.stands(&now, later(1)));
-        assert!(
-            !shown.stands(&versions(None, Some("2")), later(2)),
-            "it was there, and somebody has deleted it"
-        );
     }
 }

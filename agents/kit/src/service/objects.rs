@@ -134,9 +134,14 @@ impl Objects<Prepared> {
         served::record(&mut self.service, has_served);
     }
 
-    /// Equal for renderings of this process whose Service and configuration are equal; it is never stored.
-    pub(super) fn exposure_digest(&self) -> u64 {
-        digest(&(&self.service, &self.configuration))
+    /// Equal for renderings of this process with equal Services; it is never stored.
+    pub(super) fn service_digest(&self) -> u64 {
+        digest(&self.service)
+    }
+
+    /// The same for the configuration.
+    pub(super) fn configuration_digest(&self) -> u64 {
+        digest(&self.configuration)
     }
 
     /// Records that this Service and this configuration have been on the API server since then. `running`: the Deployment, if what runs the

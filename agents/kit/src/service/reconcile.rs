@@ -1,6 +1,6 @@
 //! One pass over a `SIPCluster`: observe → validate → prune → members → prepare → render → expose → run → probe → report. Each step is entered
 //! once, in this order; a pass that has written the status ends there, since the write triggers the next one. Predecessors of new instances
-//! are pruned in a later pass than the others, once these serve, or before `expose` where a new instance wants a node port of theirs.
+//! are pruned in a later pass than the others, once none is new, or before `expose` where a new instance wants a node port of theirs.
 
 use std::{
     sync::Arc,

@@ -168,17 +168,11 @@ pub(super) fn summary(identity: &Identity, problems: &[Problem]) -> Option<Findi
 
 /// The status while the cluster has no placement; what was applied stays.
 pub(super) fn waits_for_placement(identity: &Identity, observed: &Observed<'_>, staying: &[&str]) -> Status {
-    waits(identity, observed, "the cluster has no placement yet", staying)
-}
-
-/// The status while the agent waits for what `message` states; what was applied stays, and so do the predecessors `staying`.
-pub(super) fn waits(
-    identity: &Identity,
-    observed: &Observed<'_>,
-    message: impl Into<String>,
-    staying: &[&str],
-) -> Status {
-    let finding = Finding::no(identity.condition, PROGRESSING, message);
+    let finding = Finding::no(
+        identity.condition,
+        PROGRESSING,
+        "the cluster has no placement yet",
+    );
     unchanged(observed, with_staying(finding, staying))
 }
 

@@ -1,5 +1,5 @@
 //! The record that pods of an instance have been available since it was last to have none: an annotation of its Service, so that restarts of the
-//! agent do not lose it. The agent writes either value, so that no value of somebody else stays.
+//! agent do not lose it. The agent writes `false`, too, so that a value of somebody else does not outlast the pods.
 
 use std::collections::BTreeMap;
 
@@ -113,6 +113,7 @@ mod tests {
     fn the_agent_writes_either_value() {
         let mut rendered = service(&json!({"annotations": {SERVED: "true"}}));
         record(&mut rendered, false);
+        assert_eq!(rendered.annotations()[SERVED], "false");
         assert!(!has_served(&rendered, &deployment(1, 0, None), false));
         record(&mut rendered, true);
         assert!(has_served(&rendered, &deployment(1, 0, None), false));

@@ -17,7 +17,7 @@ use super::{
     observed::Observed,
     pass::{Pass, write_and_warn},
     predecessors::Predecessors,
-    problem::{PROGRESSING, REFUSED},
+    problem::PROGRESSING,
     pruning::Pruned,
     report, revocation,
     status::{self, Status},
@@ -141,8 +141,7 @@ pub(super) async fn report_unanswered<S: Service>(
         )
     };
     let fails = || !is_reported && context.retries.is_failing(observed.object());
-    // A condition of this generation may name as staying what is dropped now.
-    let may_name_dropped = || are_dropped && waits_in_generation(observed);
+    let may_name_dropped = || are_dropped && is_outdated(observed);
     let finding = report::summary(S::IDENTITY, &pruned.refused)
         .or_else(|| (fails() || may_name_dropped()).then(waits))
         .map(|finding| report::with_staying(finding, staying));
@@ -155,12 +154,11 @@ pub(super) async fn report_unanswered<S: Service>(
     Ok(())
 }
 
-/// Whether the condition is of this generation and states that the agent waits.
-fn waits_in_generation(observed: &Observed<'_>) -> bool {
-    let condition = observed
+/// Whether the condition may name what is there no more: an instance that stayed, or a deletion that was refused.
+fn is_outdated(observed: &Observed<'_>) -> bool {
+    observed
         .condition()
-        .filter(|_| observed.has_condition_of_generation());
-    condition.is_some_and(|condition| condition.reason == PROGRESSING)
+        .is_some_and(|condition| condition.status != "True")
 }
 
 /// The instances that are left after what the spec drops was deleted, as far as it was.
@@ -182,13 +180,9 @@ pub(super) async fn restrict<S: Service>(
     let is_revoked = revocation::revoke(context, (observed, cluster), entries.iter()).await;
     let finding = report::summary(S::IDENTITY, &pruned.refused).or_else(|| {
         // Of a spec that waits nothing else is reported than deletions that are refused, and what stays. Once these are over, that it waits.
-        let condition = observed
-            .condition()
-            .filter(|_| observed.has_condition_of_generation());
-        let was_refused = condition.is_some_and(|condition| condition.reason == REFUSED);
-        let is_reported = was_refused || waits_in_generation(observed);
         let waits = "the scheduler has not accepted the size of the spec yet";
-        (is_reported || !staying.is_empty()).then(|| Finding::no(S::IDENTITY.condition, PROGRESSING, waits))
+        let is_reported = !staying.is_empty() || is_outdated(observed);
+        is_reported.then(|| Finding::no(S::IDENTITY.condition, PROGRESSING, waits))
     });
     let finding = finding.map(|finding| report::with_staying(finding, &staying));
     let pass = keep(context, observed, &after(observed, &left, &pruned), finding).await?;

@@ -251,11 +251,9 @@ fn what_stays_is_named_whatever_the_agent_waits_for() {
     let object: SIPCluster =
         serde_json::from_value(json!({"metadata": {"name": "shop"}, "spec": {}})).unwrap();
     let observed = Observed::among(&object, TEST, Vec::new(), &[]);
-    for (staying, expected) in [
-        (&["a"][..], format!("unavailable; {named}")),
-        (&[], "unavailable".to_owned()),
-    ] {
-        let status = waits(TEST, &observed, "unavailable", staying);
+    let waits = "the cluster has no placement yet";
+    for (staying, expected) in [(&["a"][..], format!("{waits}; {named}")), (&[], waits.to_owned())] {
+        let status = waits_for_placement(TEST, &observed, staying);
         assert_eq!(status.finding.unwrap().message, expected);
     }
 }

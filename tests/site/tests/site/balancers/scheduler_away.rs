@@ -152,6 +152,9 @@ async fn a_refused_deletion_is_reported_without_scheduler() {
     }
     // It is not refused any more.
     stage
+        .condition_is(&small, "LoadBalancerReady", "False", "Progressing")
+        .await;
+    stage
         .condition_mentions(&large, "LoadBalancerReady", "False", "Progressing", "the size")
         .await;
     stage
