@@ -31,7 +31,7 @@ const UNCHECKED: Definition = Definition {
     name: "sip_dex_agent_unchecked_providers",
     kind: Kind::Gauge,
     labels: &[],
-    help: "Identity providers whose unfinished logins the last pass could not check; the log names the first",
+    help: "Identity providers whose unfinished logins the agent could not check the last time; the log names the first",
 };
 
 /// Every metric of the Dex agent, in the order of the documentation.

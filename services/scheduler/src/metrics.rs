@@ -35,7 +35,7 @@ pub const DISCONNECTIONS: Definition = Definition {
     name: "sip_scheduler_disconnections_total",
     kind: Kind::Counter,
     labels: &["cause"],
-    help: "Connections that were ended because their caller exceeded a limit by far (rate, denials, identities), or left too many answers unread (unread)",
+    help: "Connections that the scheduler closed, by cause: rate, denials, identities (the caller exceeded this limit by far), unread (the caller left too many answers unread)",
 };
 /// Time for which a change waits for a place in the ledger's queue.
 pub const QUEUE_WAIT: Definition = Definition {
@@ -49,7 +49,7 @@ pub const DECISION: Definition = Definition {
     name: "sip_scheduler_decision_duration_seconds",
     kind: Kind::Histogram,
     labels: &["action"],
-    help: "Time in which one decision is made; those of plan and capacity claim nothing",
+    help: "Time that one decision takes, by action; decisions of plan and capacity claim nothing",
 };
 /// Time in which one batch of changes is stored durably, fsync included.
 pub const COMMIT: Definition = Definition {
@@ -70,7 +70,7 @@ pub const SITE_PANICS: Definition = Definition {
     name: "sip_scheduler_site_panics_total",
     kind: Kind::Counter,
     labels: &["site", "work"],
-    help: "Panics of the scheduler's own work for a site, which is tried again",
+    help: "Panics of the scheduler's own work for a site; the work is retried",
 };
 /// 1 while this process may write the ledger, otherwise 0.
 pub const LEADER: Definition = Definition {
@@ -105,14 +105,14 @@ pub const ETCD_BYTES: Definition = Definition {
     name: "sip_scheduler_ledger_etcd_bytes",
     kind: Kind::Gauge,
     labels: &[],
-    help: "Size of the database of the ledger's etcd, in bytes, as a member reports it; absent on a file, and where this process does not lead",
+    help: "Size of the database of the ledger's etcd, in bytes, as a member of etcd reports it; absent on a file, and while this process is not the leader",
 };
 /// Size at which the ledger's etcd takes nothing more, in bytes.
 pub const ETCD_QUOTA: Definition = Definition {
     name: "sip_scheduler_ledger_etcd_quota_bytes",
     kind: Kind::Gauge,
     labels: &[],
-    help: "Size at which the ledger's etcd refuses writes, in bytes; 2 GiB where etcd does not report it",
+    help: "Size from which on the ledger's etcd refuses writes, in bytes; 2 GiB if etcd does not report it",
 };
 /// Age of the newest complete export in the backup directory, in seconds; infinite when there is none.
 pub const BACKUP_AGE: Definition = Definition {
@@ -154,7 +154,7 @@ pub const SITE_MEMORY: Definition = Definition {
     name: "sip_scheduler_site_memory_bytes",
     kind: Kind::Gauge,
     labels: &["site", "contents"],
-    help: "About how much memory a site takes, in bytes, by contents: inventory, which it reports, or records",
+    help: "Approximate memory that a site takes, in bytes, by contents: inventory (what the site reports) or records (of the ledger)",
 };
 /// Reported hosts by the state of their claim: claimed, bound, releasing, orphaned or free; free includes hosts that are not eligible.
 pub const HOSTS: Definition = Definition {
