@@ -36,9 +36,9 @@ pub enum Ineligible {
     UnknownStatus(String),
     /// It is not available: this is its state.
     State(ProvisioningState),
-    /// An operator marked it as failed.
+    /// An annotation marks it as failed.
     MarkedFailed,
-    /// An operator requested to move its member off.
+    /// An annotation requests to move its member off.
     ReplaceRequested,
     /// The API server refuses every write of it.
     WriteRefused,

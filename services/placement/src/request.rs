@@ -103,7 +103,7 @@ pub enum MemberState {
 pub enum FailReason {
     /// The `BareMetalHost` no longer exists.
     Gone,
-    /// An operator marked the host as failed.
+    /// An annotation marks the host as failed.
     MarkedFailed,
     /// In error for longer than the role allows.
     InError,
@@ -111,7 +111,7 @@ pub enum FailReason {
     UsedBeforeLabelled,
     /// Claimed, and the API server refuses every write of its host, so that it cannot get its labels.
     WriteRefused,
-    /// An operator requested to move it off; it is kept until its replacement is bound.
+    /// An annotation requests to move it off; it is kept until its replacement is bound.
     MoveRequested,
 }
 

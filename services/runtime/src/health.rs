@@ -177,7 +177,7 @@ async fn connection(stream: TcpStream, slot: ConnectionSlot, routes: Router, log
         ended = served => match ended {
             Ok(Ok(())) => return,
             Ok(Err(error)) if error.is_timeout() => "it sent no request in time",
-            Ok(Err(_)) => "the client closed it",
+            Ok(Err(_)) => "the client closed it, or sent no valid HTTP",
             Err(_elapsed) => "it reached its maximum age",
         },
     };

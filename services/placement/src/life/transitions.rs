@@ -11,7 +11,7 @@ pub enum Actor {
     Decision,
     /// The cluster agent, which labels hosts and confirms releases.
     ClusterAgent,
-    /// An operator who adds or removes a mark of a host.
+    /// A person or program that adds or removes a mark of a host.
     Person,
     /// What the site shows of the host and its consumer.
     Site,

@@ -7,7 +7,6 @@ const MAX_INLINE_BYTES: usize = 23;
 /// Bytes of a text beside what has it.
 #[must_use]
 pub const fn text(length: usize) -> usize {
-    // Counts of who has it, and what the allocator adds.
     /// Bytes of the reference counts, and what the allocator adds.
     const SHARED_OVERHEAD_BYTES: usize = 32;
     if length <= MAX_INLINE_BYTES {

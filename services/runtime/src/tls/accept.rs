@@ -200,7 +200,7 @@ async fn accept(tcp: &TcpListener, log: &Log) -> (TcpStream, SocketAddr) {
             Ok((stream, address)) => match tune(&stream) {
                 Ok(()) => return (stream, address),
                 Err(error) => {
-                    tracing::debug!(%address, %error, "the peer closed the connection before it was accepted")
+                    tracing::debug!(%address, %error, "the peer closed the connection before it was accepted");
                 }
             },
             // These are about one connection, which is gone.

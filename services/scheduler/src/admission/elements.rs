@@ -288,7 +288,7 @@ mod tests {
                 Element::Cluster => changes.clusters.push(cluster(0)),
                 Element::DeletedCluster => changes.deleted_clusters.push(ClusterRef::default()),
                 Element::Member => {
-                    changes.clusters = vec![cluster(MAX_MEMBERS / 2), cluster(MAX_MEMBERS / 2 + 1)]
+                    changes.clusters = vec![cluster(MAX_MEMBERS / 2), cluster(MAX_MEMBERS / 2 + 1)];
                 }
             }
             encoded(Message::Changes(changes))

@@ -74,7 +74,7 @@ fn changing_and_exporting_calls_are_audited() {
         } = call.descriptor();
         assert_eq!(
             audited,
-            effect == Effect::Write || who == Who::Operators,
+            effect == Effect::Write || who == Callers::Operators,
             "{path}"
         );
         assert_eq!(longest.is_none(), streams != Streams::Neither, "{path}");

@@ -26,7 +26,7 @@ pub struct Member {
     pub bmc_address: String,
     /// Since when it counts as failed, or is to be moved off.
     pub failed_since: Option<SystemTime>,
-    /// It is to be replaced only since an operator requested to move it off: it has not failed.
+    /// It is to be replaced only since its move was requested: it has not failed.
     pub move_requested: bool,
     /// Since when its host has been in error, or gone, if such a state counts as a failure only after a time.
     pub unwell_since: Option<SystemTime>,

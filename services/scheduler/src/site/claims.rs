@@ -215,7 +215,7 @@ impl Claims {
         self.changes.beginning()
     }
 
-    /// The newest state of every cluster that changed after `cursor` and up to `upto`, as [`Changes::after`] says.
+    /// The newest state of every cluster that changed after `cursor` and up to `upto`, as [`Changes::changed_after`] says.
     pub(super) fn changes(&self, cursor: Cursor, upto: u64, limit: usize) -> Option<Vec<Changed>> {
         self.changes.changed_after(cursor, upto, limit, &self.records)
     }

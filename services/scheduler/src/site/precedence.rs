@@ -16,7 +16,7 @@ use crate::record::{Record, Refusal};
 const MAX_DECIDED_CLUSTERS: usize = 2;
 /// Maximum number of roles of such a cluster after a declaration: a decision of more may take long.
 const MAX_ROLES: usize = 2;
-/// Maximum number of wanted members of such a cluster.
+/// Maximum number of wanted members of such a cluster after a declaration, for the same reason.
 const MAX_WANTED: u64 = 256;
 
 /// Result of [`Site::precedence`] for one cluster.

@@ -84,7 +84,9 @@ async fn who_waits_for_its_share_sees_the_writer_end() {
     let (committer, writer) = committer(Commit::NONE);
     let share = Share::default();
     let permit = committer.reserve_within(&share).await.unwrap();
-    permit.stage(|commit| change("a", SHARE, commit)).unwrap();
+    permit
+        .stage(|commit| change("a", MAX_STAGED_BYTES, commit))
+        .unwrap();
     let mut waits = Box::pin(committer.reserve_within(&share));
     assert!((&mut waits).now_or_never().is_none());
     drop(writer);

@@ -88,9 +88,9 @@ impl Growth {
     }
 }
 
-/// Percentage of its quota that etcd uses before the scheduler drops all that etcd does not need.
+/// Percentage of the quota that current data use, from which on the scheduler drops all that etcd does not need.
 const COMPACTION_PERCENT: i64 = 50;
-/// Percentage of its quota that etcd uses before the scheduler warns in its log.
+/// Percentage of the quota that the whole file uses, from which on the scheduler logs an error.
 const WARNING_PERCENT: i64 = 70;
 
 /// How full a member of etcd is, in hundredths of its quota.
