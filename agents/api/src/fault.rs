@@ -6,8 +6,8 @@ use std::fmt;
 const MAX_VALUE_CHARACTERS: usize = 80;
 const MAX_FAULTS: usize = 20;
 const MAX_PATH_CHARACTERS: usize = 4 * MAX_VALUE_CHARACTERS;
-/// Bytes of a rule in a message, at most. No rule of this project is as long, but some quote what the user wrote.
-const MAX_RULE_BYTES: usize = 1_000;
+/// Characters of a rule in a message, at most. No rule of this project is as long, but some quote what the user wrote.
+const MAX_RULE_CHARACTERS: usize = 1_000;
 const ABSENT: &str = "absent";
 
 /// One fault of one field.
@@ -22,8 +22,8 @@ impl Fault {
     pub(crate) fn new(path: &str, value: impl fmt::Display, rule: impl fmt::Display) -> Self {
         Self {
             path: escaped(path, MAX_PATH_CHARACTERS),
-            value: escaped(&value.to_string(), MAX_RULE_BYTES),
-            rule: escaped(&rule.to_string(), MAX_RULE_BYTES),
+            value: escaped(&value.to_string(), MAX_RULE_CHARACTERS),
+            rule: escaped(&rule.to_string(), MAX_RULE_CHARACTERS),
         }
     }
 

@@ -41,7 +41,7 @@ impl Served {
         }
         if let Some(cluster) = cluster {
             insert(&mut self.sip_clusters, cluster, sip_cluster);
-            if self.first(cluster) == Some(sip_cluster) {
+            if self.first_serving(cluster) == Some(sip_cluster) {
                 changed.extend(self.users.get(cluster).into_iter().flatten().cloned());
             }
         }

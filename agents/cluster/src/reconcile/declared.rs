@@ -151,8 +151,8 @@ fn name_machines(
     }
 }
 
-/// Machines that are no longer to be deleted are restored first: once the status does not name them, they are forgotten. Those that are to
-/// go are asked when the status names them.
+/// Marks that are no longer due are removed first: once the status does not name their Machines, these are forgotten. Machines that are to
+/// be deleted are marked when the status names them.
 fn machine_actions(
     (holding, asked): (&Holding, &BTreeMap<&str, &Machine>),
     named: &BTreeMap<String, Machine>,
@@ -163,7 +163,7 @@ fn machine_actions(
             actions.push(MachineAction::Prioritize((*found).clone()));
         } else if !is_unreadable(holding, host) {
             // As the host leads to it, if it does: that shows which SIPCluster an earlier version set its annotation for.
-            let reached = holding.machines.get(host).and_then(found);
+            let reached = holding.machines.get(host).and_then(found_machine);
             let reached = reached.filter(|found| found.is_same(machine)).unwrap_or(machine);
             actions.push(MachineAction::Restore {
                 host: host.clone(),

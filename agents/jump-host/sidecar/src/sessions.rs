@@ -15,7 +15,7 @@ use regex::{Captures, Regex};
 
 use crate::connections::Remote;
 
-/// Sessions that are recorded at most. The sessions end with sshd, so there are never as many.
+/// Sessions that are recorded at most. Each open one is a process of sshd, so there are never as many.
 const MAX_OPEN_SESSIONS: usize = 10_000;
 
 /// Where a session comes from: no two open ones have the same.

@@ -103,7 +103,7 @@ impl Tenant {
     /// The body of an answer that is no error. For an error, its code and its message as one short line.
     ///
     /// # Errors
-    /// Why the call failed; [`is_too_long`] is whether that is the length of the response.
+    /// Why the call failed; [`is_too_long`] returns whether the response was too long.
     pub async fn answer(&self, request: Request<Vec<u8>>) -> kube::Result<Vec<u8>> {
         // Libraries may log any number of lines about a server that the tenant chooses, and some of any length. The caller reports errors.
         self.unlogged(request).with_subscriber(Dispatch::none()).await

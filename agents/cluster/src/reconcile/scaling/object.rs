@@ -16,7 +16,7 @@ pub(super) const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 pub(super) const TEMPLATE: &str = "Metal3MachineTemplate";
 /// On an object of Cluster API: its controllers do not reconcile it.
 const PAUSED_ANNOTATION: &str = "cluster.x-k8s.io/paused";
-/// On an object of Cluster API: the cluster autoscaler sets its replicas, from and up to these numbers. It needs one of both.
+/// On an object of Cluster API: the cluster autoscaler sets its replicas, from and up to these numbers. Either one suffices for it.
 const AUTOSCALER_ANNOTATIONS: [&str; 2] = [
     "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size",
     "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size",

@@ -42,7 +42,13 @@ fn a_deletion_whose_pods_do_not_follow_comes_to_rest() {
             .await
             .unwrap();
         stage
-            .condition_mentions(&shop, "LoadBalancerReady", "False", "Progressing", "no entry for")
+            .condition_mentions(
+                &shop,
+                "LoadBalancerReady",
+                "False",
+                "Progressing",
+                "no longer has an entry for",
+            )
             .await;
         let object = stage.clusters("at-rest").get("shop").await.unwrap();
         assert_eq!(object.data.pointer("/status/applied"), None);
