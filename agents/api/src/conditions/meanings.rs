@@ -20,7 +20,7 @@ const fn no(reason: Reason, text: &'static str) -> Meaning {
     }
 }
 
-/// `False` until a user acts.
+/// `False` until a person acts.
 const fn stalls(reason: Reason, text: &'static str) -> Meaning {
     Meaning {
         stalls: true,
@@ -412,7 +412,7 @@ impl ConditionType {
         }
     }
 
-    /// Whether the condition stays until a user acts, by the reason that it has.
+    /// Whether the condition stays until a person acts, by the reason that it has.
     #[must_use]
     pub fn stalls(self, reason: Reason) -> bool {
         let mut reasons = self.reasons().iter();

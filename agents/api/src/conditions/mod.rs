@@ -43,7 +43,7 @@ pub const HOSTS_LABELED: ConditionType = ConditionType::HostsLabeled;
 pub const READY: ConditionType = ConditionType::Ready;
 /// Sections of the spec whose agent this site does not have.
 pub const SERVICES_SKIPPED: ConditionType = ConditionType::ServicesSkipped;
-/// Nothing changes until a user acts.
+/// Nothing changes until a person acts.
 pub const STALLED: ConditionType = ConditionType::Stalled;
 /// Load balancers are as specified.
 pub const LOAD_BALANCER_READY: ConditionType = ConditionType::LoadBalancerReady;

@@ -9,7 +9,7 @@ use super::{
     claims::{self, Claim},
     error::{Error, refusal},
     kinds::{Child, Kind},
-    last_applied::{Configuration, Unchanged, Written},
+    last_applied::{Configuration, Exposure, Written},
     made_for::{Owner, has_owner_of},
     node_port_conflicts,
     objects::{Applied, Exposed, Objects, Prepared},
@@ -29,7 +29,7 @@ pub(super) async fn expose(
     observed: &Observed<'_>,
     objects: Objects<Prepared>,
 ) -> Result<Result<Objects<Exposed>, Problem>, Error> {
-    let unchanged = match site.last_applied.exposure(&site.stores, &objects) {
+    let exposure = match site.last_applied.exposure(&site.stores, &objects) {
         Some(unchanged) => unchanged,
         None => match apply_exposure(site, observed, &objects).await? {
             Ok(applied) => applied,
@@ -37,14 +37,18 @@ pub(super) async fn expose(
         },
     };
     let running = site.last_applied.workload(&site.stores, &objects);
-    Ok(Ok(objects.exposed(unchanged.service, unchanged.at, running)))
+    Ok(Ok(objects.exposed(
+        exposure.service,
+        exposure.configured_at,
+        running,
+    )))
 }
 
 async fn apply_exposure(
     site: &Site,
     observed: &Observed<'_>,
     objects: &Objects<Prepared>,
-) -> Result<Result<Unchanged, Problem>, Error> {
+) -> Result<Result<Exposure, Problem>, Error> {
     let object = observed.object();
     let rendered = objects.service();
     if let Some(problem) = node_port_conflicts::conflict(site, object, rendered) {
@@ -61,18 +65,21 @@ async fn apply_exposure(
             return Ok(Err(node_port_conflicts::explain(site, rendered, &message)));
         }
     };
-    let stands = site.last_applied.standing_configuration(&site.stores, objects);
-    let configuration = match stands {
+    let configuration = site.last_applied.standing_configuration(&site.stores, objects);
+    let configuration = match configuration {
         Some(unchanged) => unchanged,
         None => match apply_configuration(site, observed, objects).await? {
             Ok(applied) => applied,
             Err(problem) => return Ok(Err(problem)),
         },
     };
-    let at = configuration.at;
+    let configured_at = configuration.at;
     site.last_applied
         .record_exposure(objects, &service, configuration);
-    Ok(Ok(Unchanged { service, at }))
+    Ok(Ok(Exposure {
+        service,
+        configured_at,
+    }))
 }
 
 /// Applies what pods read.
@@ -224,7 +231,8 @@ pub(super) async fn run(
     let (uid, name) = (object.uid().unwrap_or_default(), object.name_any());
     match apply_workload(site, (&uid, &name), &objects).await? {
         Ok((deployment, now)) => {
-            site.last_applied.record_workload(&objects, before, now);
+            site.last_applied
+                .record_workload(&objects, &deployment, before, now);
             Ok(Running::Applied(objects.applied(deployment)))
         }
         Err(problem) => Ok(Running::Refused(objects, problem)),

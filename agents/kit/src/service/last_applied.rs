@@ -20,7 +20,8 @@ mod configuration;
 mod workload;
 
 pub(super) use configuration::{Configuration, Written};
-use workload::{Generation, Workload};
+pub(super) use workload::Outdated;
+use workload::{DeploymentVersion, Workload};
 
 /// By namespace and name of the instance.
 pub(super) type Key = (String, String);
@@ -42,34 +43,35 @@ struct Known {
 #[derive(Debug)]
 struct Last {
     /// Of the Service as it was rendered.
-    digest: u64,
+    service_digest: u64,
     service: Arc<Service>,
     configuration: Configuration,
-    deployment: Option<Generation>,
+    /// As the API server answered with it last.
+    deployment: Option<DeploymentVersion>,
     workload: Option<Workload>,
 }
 
-/// An instance whose Service and configuration stand as they were applied.
+/// An instance whose Service and configuration are on the API server.
 #[derive(Debug)]
-pub(super) struct Unchanged {
+pub(super) struct Exposure {
     pub(super) service: Service,
-    /// When they were applied.
-    pub(super) at: Instant,
+    /// When the configuration was applied.
+    pub(super) configured_at: Instant,
 }
 
 impl LastApplied {
     /// The Service of an instance, if it and the configuration stand as they were applied last.
-    pub(super) fn exposure(&self, stores: &Stores, objects: &Objects<Prepared>) -> Option<Unchanged> {
+    pub(super) fn exposure(&self, stores: &Stores, objects: &Objects<Prepared>) -> Option<Exposure> {
         let service = stores.service(objects)?;
         let configuration = stores.configuration(objects);
         let known = self.known();
         let last = known.instances.get(&key(objects))?;
-        let same = last.digest == objects.service_digest()
+        let same = last.service_digest == objects.service_digest()
             && last.service.resource_version() == service.resource_version()
             && last.configuration.stands(objects, &configuration);
-        same.then(|| Unchanged {
+        same.then(|| Exposure {
             service: Service::clone(&service),
-            at: last.configuration.at,
+            configured_at: last.configuration.at,
         })
     }
 
@@ -124,12 +126,9 @@ impl LastApplied {
         let deployment = stores.deployment(objects)?;
         let versions = stores.workload(objects);
         let mut known = self.known();
-        let last = known.instances.get_mut(&key(objects))?;
-        let is_shown = last.deployment.as_ref() == Some(&Generation::of(&deployment));
-        let workload = last.workload.as_mut()?;
-        let same = is_shown
-            && has_owner_of(&deployment, objects.deployment())
-            && workload.stands(objects.workload_digest(), &versions);
+        let workload = known.instances.get_mut(&key(objects))?.workload.as_mut()?;
+        let same = has_owner_of(&deployment, objects.deployment())
+            && workload.stands(objects.workload_digest(), (&deployment, &versions));
         same.then(|| Deployment::clone(&deployment))
     }
 
@@ -146,7 +145,7 @@ impl LastApplied {
         let before = known.instances.remove(&key(objects));
         let (deployment, workload) = before.map_or((None, None), |last| (last.deployment, last.workload));
         let last = Last {
-            digest: objects.service_digest(),
+            service_digest: objects.service_digest(),
             service: Arc::new(service),
             configuration,
             deployment,
@@ -158,29 +157,34 @@ impl LastApplied {
     /// Records the Deployment of an instance as the API server answered with it, whatever becomes of the other objects.
     pub(super) fn record_deployment(&self, objects: &Objects<Exposed>, deployment: &Deployment) {
         if let Some(last) = self.known().instances.get_mut(&key(objects)) {
-            last.deployment = Some(Generation::of(deployment));
+            last.deployment = Some(DeploymentVersion::of(deployment));
         }
     }
 
-    /// Records what runs an instance, besides its Deployment, as it is after all of it was applied. `before`: what the watches had shown until then.
+    /// Records what runs an instance, as it is after all of it was applied. `before`: what the watches had shown until then.
     pub(super) fn record_workload(
         &self,
         objects: &Objects<Exposed>,
+        deployment: &Deployment,
         before: Vec<Option<String>>,
         now: Vec<Option<String>>,
     ) {
         if let Some(last) = self.known().instances.get_mut(&key(objects)) {
-            last.workload = Some(Workload::applied(objects.workload_digest(), before, now));
+            last.workload = Some(Workload::applied(
+                objects.workload_digest(),
+                deployment,
+                before,
+                now,
+            ));
         }
     }
 
-    /// Whether the API server answered this process with a later generation of a Deployment than the shown one, or with another one of its name.
-    pub(super) fn is_outdated(&self, shown: &Deployment) -> bool {
+    /// Why what a watch shows of a Deployment is not what the API server answered to this process last. `None`: it is as new.
+    pub(super) fn outdated(&self, shown: &Deployment) -> Option<Outdated> {
         let known = self.known();
         let key = (shown.namespace().unwrap_or_default(), shown.name_any());
         let last = known.instances.get(&key);
-        let last = last.and_then(|last| last.deployment.as_ref());
-        last.is_some_and(|last| last.is_newer_than(&Generation::of(shown)))
+        last?.deployment.as_ref()?.outdated(&DeploymentVersion::of(shown))
     }
 
     /// Whether every pod has confirmed the configuration.
@@ -246,7 +250,7 @@ impl LastApplied {
     pub(super) fn record_service(&self, service: Service) {
         let key = (service.namespace().unwrap_or_default(), service.name_any());
         let last = Last {
-            digest: 0,
+            service_digest: 0,
             service: Arc::new(service),
             configuration: Configuration::none(),
             deployment: None,

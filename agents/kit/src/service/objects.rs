@@ -144,7 +144,7 @@ impl Objects<Prepared> {
         digest(&self.configuration)
     }
 
-    /// Records that this Service and this configuration have been on the API server since then. `running`: the Deployment, if what runs the
+    /// Records that this Service is on the API server, and the configuration since then. `running`: the Deployment, if what runs the
     /// instance has not changed since it was applied.
     pub(super) fn exposed(
         self,

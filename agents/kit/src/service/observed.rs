@@ -13,8 +13,14 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 
 use super::{
-    endpoints, existing_ports, identity::Identity, kinds::Kind, last_applied::Written, made_for,
-    readiness::may_serve, served, site::Site,
+    endpoints, existing_ports,
+    identity::Identity,
+    kinds::Kind,
+    last_applied::{Outdated, Written},
+    made_for,
+    readiness::may_serve,
+    served,
+    site::Site,
 };
 use crate::conditions::find;
 
@@ -26,8 +32,8 @@ pub struct Observed<'a> {
     services: Vec<Arc<Service>>,
     names: BTreeSet<String>,
     deployments: Vec<Arc<Deployment>>,
-    /// Names of the Deployments that this process has changed since what is shown of them.
-    outdated: BTreeSet<String>,
+    /// The Deployments of which what is shown is not what the API server answered to this process last, by name.
+    outdated: BTreeMap<String, Outdated>,
     /// The resource versions of the instances' `ConfigMap`s, by name.
     config_maps: BTreeMap<String, String>,
     /// What pods read, by instance, as this process has written it, where that is the newest that is known.
@@ -45,9 +51,11 @@ impl<'a> Observed<'a> {
         let cluster = (&*uid, &*name);
         let left = stores.instances_with_children(identity, &namespace, cluster);
         observed.names.extend(left);
-        let outdated = observed.deployments.iter();
-        let outdated = outdated.filter(|deployment| site.last_applied.is_outdated(deployment));
-        observed.outdated = outdated.map(|deployment| deployment.name_any()).collect();
+        let outdated = observed.deployments.iter().filter_map(|deployment| {
+            let outdated = site.last_applied.outdated(deployment)?;
+            Some((deployment.name_any(), outdated))
+        });
+        observed.outdated = outdated.collect();
         observed.take_newer(|name, shown| site.last_applied.newer_service(&namespace, name, shown));
         let suffixes = identity.children.iter();
         let suffixes = suffixes.filter(|children| children.kind == Kind::ConfigMap);
@@ -96,7 +104,7 @@ impl<'a> Observed<'a> {
             services,
             names,
             deployments,
-            outdated: BTreeSet::new(),
+            outdated: BTreeMap::new(),
             config_maps: BTreeMap::new(),
             written: BTreeMap::new(),
         }
@@ -145,7 +153,7 @@ impl<'a> Observed<'a> {
     /// Names of the instances that have served since they were last to have no pods.
     pub(super) fn have_served(&self) -> BTreeSet<&str> {
         self.names_of(|name, service, deployment| {
-            served::has_served(service, deployment, self.outdated.contains(name))
+            served::has_served(service, deployment, self.outdated.get(name).copied())
         })
     }
 

@@ -7,7 +7,7 @@ use api::annotations::SERVED;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::ResourceExt as _;
 
-use super::readiness;
+use super::{last_applied::Outdated, readiness};
 
 const YES: &str = "true";
 const NO: &str = "false";
@@ -25,9 +25,9 @@ pub(super) fn trim(annotations: &mut Option<BTreeMap<String, String>>) {
     }
 }
 
-/// Whether an instance with these objects has served since it was last to have no pods. The record counts only beside the Deployment: a deletion
-/// that ends early leaves the Service. `is_outdated`: what is shown of the Deployment is older than what was applied.
-pub(super) fn has_served(service: &Service, deployment: &Deployment, is_outdated: bool) -> bool {
+/// Whether an instance with these objects has served since it was last to have no pods. The record counts only beside the Deployment that
+/// served: a deletion that ends early leaves the Service, and somebody may make the Deployment anew.
+pub(super) fn has_served(service: &Service, deployment: &Deployment, outdated: Option<Outdated>) -> bool {
     let deleted = [&service.metadata, &deployment.metadata];
     let are_deleted = deleted
         .iter()
@@ -38,7 +38,8 @@ pub(super) fn has_served(service: &Service, deployment: &Deployment, is_outdated
         .is_some_and(|value| value == YES);
     !are_deleted
         && deployment.spec.replicas != Some(0)
-        && (is_recorded || !is_outdated && readiness::has_served(deployment))
+        && outdated != Some(Outdated::Object)
+        && (is_recorded || outdated.is_none() && readiness::has_served(deployment))
 }
 
 #[cfg(test)]
@@ -71,27 +72,24 @@ mod tests {
         const ENDS: Option<&str> = Some("2026-01-01T00:00:00Z");
         let yes = json!({"annotations": {SERVED: "true"}});
         let ending = json!({"annotations": {SERVED: "true"}, "deletionTimestamp": ENDS});
-        for (metadata, behind, is_outdated, expected) in [
-            (&json!({}), deployment(1, 1, None), false, true),
-            (&json!({}), deployment(1, 1, None), true, false),
-            (&json!({}), deployment(1, 0, None), false, false),
-            (&yes, deployment(1, 0, None), true, true),
-            (&yes, deployment(0, 0, None), false, false),
-            (&yes, deployment(1, 1, ENDS), false, false),
-            (&ending, deployment(1, 1, None), false, false),
-            (
-                &json!({"annotations": {SERVED: "false"}}),
-                deployment(1, 0, None),
-                false,
-                false,
-            ),
+        let no = json!({"annotations": {SERVED: "false"}});
+        let (older, another) = (Some(Outdated::Generation), Some(Outdated::Object));
+        for (metadata, (replicas, available, deletion), outdated, expected) in [
+            (&json!({}), (1, 1, None), None, true),
+            (&json!({}), (1, 1, None), older, false),
+            (&json!({}), (1, 1, None), another, false),
+            (&json!({}), (1, 0, None), None, false),
+            (&yes, (1, 0, None), None, true),
+            (&yes, (1, 0, None), older, true),
+            (&yes, (1, 1, None), another, false),
+            (&yes, (0, 0, None), None, false),
+            (&yes, (1, 1, ENDS), None, false),
+            (&ending, (1, 1, None), None, false),
+            (&no, (1, 0, None), None, false),
         ] {
-            let service = service(metadata);
-            assert_eq!(
-                has_served(&service, &behind, is_outdated),
-                expected,
-                "{metadata} {behind:?}"
-            );
+            let (service, behind) = (service(metadata), deployment(replicas, available, deletion));
+            let found = has_served(&service, &behind, outdated);
+            assert_eq!(found, expected, "{metadata} {replicas} {available} {deletion:?}");
         }
     }
 
@@ -114,8 +112,8 @@ mod tests {
         let mut rendered = service(&json!({"annotations": {SERVED: "true"}}));
         record(&mut rendered, false);
         assert_eq!(rendered.annotations()[SERVED], "false");
-        assert!(!has_served(&rendered, &deployment(1, 0, None), false));
+        assert!(!has_served(&rendered, &deployment(1, 0, None), None));
         record(&mut rendered, true);
-        assert!(has_served(&rendered, &deployment(1, 0, None), false));
+        assert!(has_served(&rendered, &deployment(1, 0, None), None));
     }
 }

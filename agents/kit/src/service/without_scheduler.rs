@@ -17,7 +17,7 @@ use super::{
     observed::Observed,
     pass::{Pass, write_and_warn},
     predecessors::Predecessors,
-    problem::PROGRESSING,
+    problem::{PROGRESSING, REFUSED},
     pruning::Pruned,
     report, revocation,
     status::{self, Status},
@@ -141,9 +141,9 @@ pub(super) async fn report_unanswered<S: Service>(
         )
     };
     let fails = || !is_reported && context.retries.is_failing(observed.object());
-    let may_name_dropped = || are_dropped && is_outdated(observed);
+    let is_outdated = || names_dropped(observed, left);
     let finding = report::summary(S::IDENTITY, &pruned.refused)
-        .or_else(|| (fails() || may_name_dropped()).then(waits))
+        .or_else(|| (fails() || is_outdated()).then(waits))
         .map(|finding| report::with_staying(finding, staying));
     if are_dropped {
         keep(context, observed, &after(observed, left, pruned), finding).await?;
@@ -154,11 +154,20 @@ pub(super) async fn report_unanswered<S: Service>(
     Ok(())
 }
 
-/// Whether the condition may name what is there no more: an instance that stayed, or a deletion that was refused.
-fn is_outdated(observed: &Observed<'_>) -> bool {
-    observed
-        .condition()
-        .is_some_and(|condition| condition.status != "True")
+/// Whether the condition names an instance that is not left, as one that stayed or whose deletion was refused.
+fn names_dropped(observed: &Observed<'_>, left: &[&str]) -> bool {
+    let message = observed.condition().map(|condition| &*condition.message);
+    let dropped = observed.names().iter().map(String::as_str);
+    let mut dropped = dropped.filter(|name| !left.contains(name));
+    dropped.any(|dropped| message.is_some_and(|message| has_name(message, dropped)))
+}
+
+/// Whether a message has a name as a whole word.
+fn has_name(message: &str, name: &str) -> bool {
+    let in_name = |character: char| character.is_ascii_alphanumeric() || character == '-';
+    message
+        .split(|character| !in_name(character))
+        .any(|word| word == name)
 }
 
 /// The instances that are left after what the spec drops was deleted, as far as it was.
@@ -181,7 +190,11 @@ pub(super) async fn restrict<S: Service>(
     let finding = report::summary(S::IDENTITY, &pruned.refused).or_else(|| {
         // Of a spec that waits nothing else is reported than deletions that are refused, and what stays. Once these are over, that it waits.
         let waits = "the scheduler has not accepted the size of the spec yet";
-        let is_reported = !staying.is_empty() || is_outdated(observed);
+        let condition = observed
+            .condition()
+            .filter(|_| observed.has_condition_of_generation());
+        let was_refused = condition.is_some_and(|condition| condition.reason == REFUSED);
+        let is_reported = !staying.is_empty() || was_refused || names_dropped(observed, &left);
         is_reported.then(|| Finding::no(S::IDENTITY.condition, PROGRESSING, waits))
     });
     let finding = finding.map(|finding| report::with_staying(finding, &staying));
@@ -230,6 +243,19 @@ pub(super) async fn keep<S: Service>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_names_whole_names_only() {
+        let message = "quota; until pods are available, this stays: lb-shop-1, lb-shop-2";
+        for (name, expected) in [
+            ("lb-shop-1", true),
+            ("lb-shop-2", true),
+            ("lb-shop", false),
+            ("shop-1", false),
+        ] {
+            assert_eq!(has_name(message, name), expected, "{name}");
+        }
+    }
 
     #[test]
     fn a_spec_that_waits_is_reconciled_again() {

@@ -8,14 +8,23 @@ use kube::ResourceExt as _;
 /// Within this time a watch shows what was applied. If it does not, somebody has changed the object since.
 const SHOWN_WITHIN: Duration = Duration::from_secs(5);
 
-/// A Deployment as the API server answered with it last.
+/// Which Deployment of an instance it is, and which of its generations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Generation {
+pub(super) struct DeploymentVersion {
     uid: Option<String>,
     generation: Option<i64>,
 }
 
-impl Generation {
+/// Why what a watch shows of a Deployment is not what the API server answered to this process last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Outdated {
+    /// It is of an earlier generation.
+    Generation,
+    /// It is another object of the name: the watch lags, or somebody has made it anew.
+    Object,
+}
+
+impl DeploymentVersion {
     pub(super) fn of(deployment: &Deployment) -> Self {
         Self {
             uid: deployment.uid(),
@@ -23,32 +32,46 @@ impl Generation {
         }
     }
 
-    /// Whether the shown Deployment is older, or another one of the name.
-    pub(super) fn is_newer_than(&self, shown: &Self) -> bool {
-        self.uid != shown.uid || self.generation > shown.generation
+    /// Compares this version, the last one that the API server answered, with the shown one. `None`: the shown one is as new.
+    pub(super) fn outdated(&self, shown: &Self) -> Option<Outdated> {
+        if self.uid != shown.uid {
+            return Some(Outdated::Object);
+        }
+        (self.generation > shown.generation).then_some(Outdated::Generation)
     }
 }
 
-/// What runs an instance besides its Deployment, since all of it was applied.
+/// What runs an instance, since all of it was applied.
 #[derive(Debug)]
 pub(super) struct Workload {
+    /// Of what was rendered, the Deployment included.
     digest: u64,
+    deployment: DeploymentVersion,
     versions: Changed,
 }
 
 impl Workload {
-    /// Applied now. `digest`: of what was applied. `before`: the versions that the watches had shown until then; `now`: those after it.
-    pub(super) fn applied(digest: u64, before: Vec<Option<String>>, now: Vec<Option<String>>) -> Self {
+    /// Applied now. `digest`: of what was rendered. `before`: the versions of the objects besides the Deployment that the watches had shown until
+    /// then; `now`: those after it.
+    pub(super) fn applied(
+        digest: u64,
+        deployment: &Deployment,
+        before: Vec<Option<String>>,
+        now: Vec<Option<String>>,
+    ) -> Self {
         let at = Instant::now();
         Self {
             digest,
+            deployment: DeploymentVersion::of(deployment),
             versions: Changed { before, now, at },
         }
     }
 
-    /// Whether it stands. `shown`: the versions that the watches show.
-    pub(super) fn stands(&mut self, digest: u64, shown: &[Option<String>]) -> bool {
-        self.digest == digest && self.versions.stands(shown, Instant::now())
+    /// Whether it stands. `shown`: the Deployment and the versions of the other objects that the watches show.
+    pub(super) fn stands(&mut self, digest: u64, shown: (&Deployment, &[Option<String>])) -> bool {
+        self.digest == digest
+            && self.deployment == DeploymentVersion::of(shown.0)
+            && self.versions.stands(shown.1, Instant::now())
     }
 }
 
@@ -78,22 +101,50 @@ impl Changed {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn deployment(uid: &str, generation: i64) -> Deployment {
+        let metadata = json!({"uid": uid, "generation": generation});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"selector": {}, "template": {}}}))
+            .unwrap()
+    }
 
     #[test]
     fn a_deployment_is_outdated_until_its_generation_is_shown() {
-        let generation = |uid: &str, generation: i64| Generation {
-            uid: Some(uid.to_owned()),
-            generation: Some(generation),
-        };
-        let last = generation("a", 5);
+        let last = DeploymentVersion::of(&deployment("a", 5));
         for (shown, expected) in [
-            (generation("a", 4), true),
-            (generation("a", 5), false),
-            (generation("a", 6), false),
-            (generation("b", 5), true),
+            (deployment("a", 4), Some(Outdated::Generation)),
+            (deployment("a", 5), None),
+            (deployment("a", 6), None),
+            (deployment("b", 5), Some(Outdated::Object)),
         ] {
-            assert_eq!(last.is_newer_than(&shown), expected, "{shown:?}");
+            assert_eq!(
+                last.outdated(&DeploymentVersion::of(&shown)),
+                expected,
+                "{shown:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_workload_stands_only_beside_its_own_deployment() {
+        let now = versions(Some("1"), None);
+        for (digest, shown, expected) in [
+            (7, deployment("a", 5), true),
+            (8, deployment("a", 5), false),
+            (7, deployment("a", 4), false),
+            // An edit whose other objects were refused, and that was taken back.
+            (7, deployment("a", 6), false),
+            (7, deployment("b", 5), false),
+        ] {
+            let mut workload = Workload::applied(7, &deployment("a", 5), now.clone(), now.clone());
+            assert_eq!(
+                workload.stands(digest, (&shown, &now)),
+                expected,
+                "{digest} {shown:?}"
+            );
         }
     }
 

@@ -204,6 +204,8 @@ fn a_service_records_that_pods_were_available() {
     ];
     let mut observed = Observed::among(&cluster, BALANCERS, services, &deployments);
     assert_eq!(observed.have_served(), BTreeSet::from([&*first, &*second]));
-    observed.outdated = [first.clone(), second.clone()].into();
+    observed.outdated = [&first, &second]
+        .map(|name| (name.clone(), Outdated::Generation))
+        .into();
     assert_eq!(observed.have_served(), BTreeSet::from([&*second]));
 }

@@ -237,7 +237,7 @@ fn hosts_that_wait_long_are_reported_last() {
 }
 
 #[test]
-fn what_stays_is_named_whatever_the_agent_waits_for() {
+fn what_stays_is_named_also_without_a_placement() {
     let stays = Outcome::Stays(Staying {
         name: "a".to_owned(),
         endpoints: Vec::new(),

@@ -108,7 +108,7 @@ fn plan(holding: &Holding, acts: bool) -> (Option<u32>, Reason, String) {
     assert_eq!(status, Some(reason == Reason::Synced));
     assert!(pause.is_some());
     assert!(scales.len() <= 1);
-    (scales.first().map(Scale::to), reason, message)
+    (scales.first().map(Scale::replicas), reason, message)
 }
 
 fn members(states: &[(&str, MemberState)]) -> Vec<wire::Member> {
