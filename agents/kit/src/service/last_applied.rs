@@ -157,7 +157,7 @@ impl LastApplied {
     /// Records the Deployment of an instance as the API server answered with it, whatever becomes of the other objects.
     pub(super) fn record_deployment(&self, objects: &Objects<Exposed>, deployment: &Deployment) {
         if let Some(last) = self.known().instances.get_mut(&key(objects)) {
-            last.deployment = Some(DeploymentVersion::of(deployment));
+            last.deployment = Some(DeploymentVersion::from(deployment));
         }
     }
 
@@ -184,7 +184,10 @@ impl LastApplied {
         let known = self.known();
         let key = (shown.namespace().unwrap_or_default(), shown.name_any());
         let last = known.instances.get(&key);
-        last?.deployment.as_ref()?.outdated(&DeploymentVersion::of(shown))
+        last?
+            .deployment
+            .as_ref()?
+            .outdated(&DeploymentVersion::from(shown))
     }
 
     /// Whether every pod has confirmed the configuration.

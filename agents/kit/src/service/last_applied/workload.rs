@@ -24,14 +24,16 @@ pub(in super::super) enum Outdated {
     Object,
 }
 
-impl DeploymentVersion {
-    pub(super) fn of(deployment: &Deployment) -> Self {
+impl From<&Deployment> for DeploymentVersion {
+    fn from(deployment: &Deployment) -> Self {
         Self {
             uid: deployment.uid(),
             generation: deployment.metadata.generation,
         }
     }
+}
 
+impl DeploymentVersion {
     /// Compares this version, the last one that the API server answered, with the shown one. `None`: the shown one is as new.
     pub(super) fn outdated(&self, shown: &Self) -> Option<Outdated> {
         if self.uid != shown.uid {
@@ -62,7 +64,7 @@ impl Workload {
         let at = Instant::now();
         Self {
             digest,
-            deployment: DeploymentVersion::of(deployment),
+            deployment: DeploymentVersion::from(deployment),
             versions: Changed { before, now, at },
         }
     }
@@ -70,7 +72,7 @@ impl Workload {
     /// Whether it stands. `shown`: the Deployment and the versions of the other objects that the watches show.
     pub(super) fn stands(&mut self, digest: u64, shown: (&Deployment, &[Option<String>])) -> bool {
         self.digest == digest
-            && self.deployment == DeploymentVersion::of(shown.0)
+            && self.deployment == DeploymentVersion::from(shown.0)
             && self.versions.stands(shown.1, Instant::now())
     }
 }
@@ -113,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_deployment_is_outdated_until_its_generation_is_shown() {
-        let last = DeploymentVersion::of(&deployment("a", 5));
+        let last = DeploymentVersion::from(&deployment("a", 5));
         for (shown, expected) in [
             (deployment("a", 4), Some(Outdated::Generation)),
             (deployment("a", 5), None),
@@ -121,7 +123,7 @@ mod tests {
             (deployment("b", 5), Some(Outdated::Object)),
         ] {
             assert_eq!(
-                last.outdated(&DeploymentVersion::of(&shown)),
+                last.outdated(&DeploymentVersion::from(&shown)),
                 expected,
                 "{shown:?}"
             );
