@@ -51,6 +51,16 @@ struct Last {
     workload: Option<Workload>,
 }
 
+impl Last {
+    /// Whether all that runs the instance stands as it was applied last. `shown`: the Deployment and the versions of the other objects that the
+    /// watches show. An apply that was refused in part can have changed the Deployment since.
+    fn runs(&mut self, digest: u64, shown: (&Deployment, &[Option<String>])) -> bool {
+        let is_newest = self.deployment.as_ref() == Some(&DeploymentVersion::from(shown.0));
+        let workload = self.workload.as_mut();
+        is_newest && workload.is_some_and(|workload| workload.stands(digest, shown))
+    }
+}
+
 /// An instance whose Service and configuration are on the API server.
 #[derive(Debug)]
 pub(super) struct Exposure {
@@ -126,9 +136,9 @@ impl LastApplied {
         let deployment = stores.deployment(objects)?;
         let versions = stores.workload(objects);
         let mut known = self.known();
-        let workload = known.instances.get_mut(&key(objects))?.workload.as_mut()?;
+        let last = known.instances.get_mut(&key(objects))?;
         let same = has_owner_of(&deployment, objects.deployment())
-            && workload.stands(objects.workload_digest(), (&deployment, &versions));
+            && last.runs(objects.workload_digest(), (&deployment, &versions));
         same.then(|| Deployment::clone(&deployment))
     }
 
@@ -298,7 +308,31 @@ fn key<State>(objects: &Objects<State>) -> Key {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn an_edit_taken_back_after_a_refusal_is_applied() {
+        let deployment = |generation: i64| -> Deployment {
+            let metadata = json!({"uid": "a", "generation": generation});
+            let deployment = json!({"metadata": metadata, "spec": {"selector": {}, "template": {}}});
+            serde_json::from_value(deployment).unwrap()
+        };
+        let (before, edited) = (deployment(5), deployment(6));
+        let mut last = Last {
+            service_digest: 0,
+            service: Arc::new(Service::default()),
+            configuration: Configuration::none(),
+            deployment: Some(DeploymentVersion::from(&before)),
+            workload: Some(Workload::applied(7, &before, Vec::new(), Vec::new())),
+        };
+        assert!(last.runs(7, (&before, &[])));
+        // The Deployment of an edit was applied, and another object of it was refused.
+        last.deployment = Some(DeploymentVersion::from(&edited));
+        assert!(!last.runs(7, (&edited, &[])));
+        assert!(!last.runs(7, (&before, &[])), "the watch lags");
+    }
 
     #[test]
     fn a_watch_that_lags_shows_an_older_version() {

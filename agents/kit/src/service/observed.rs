@@ -32,7 +32,7 @@ pub struct Observed<'a> {
     services: Vec<Arc<Service>>,
     names: BTreeSet<String>,
     deployments: Vec<Arc<Deployment>>,
-    /// The Deployments of which what is shown is not what the API server answered to this process last, by name.
+    /// The Deployments that are shown of an earlier generation than the API server answered to this process last, or as another object; by name.
     outdated: BTreeMap<String, Outdated>,
     /// The resource versions of the instances' `ConfigMap`s, by name.
     config_maps: BTreeMap<String, String>,

@@ -26,7 +26,7 @@ pub(super) fn trim(annotations: &mut Option<BTreeMap<String, String>>) {
 }
 
 /// Whether an instance with these objects has served since it was last to have no pods. The record counts only beside the Deployment that
-/// served: a deletion that ends early leaves the Service, and somebody may make the Deployment anew.
+/// served, as far as this process knows it: a deletion that ends early leaves the Service, and somebody may make the Deployment anew.
 pub(super) fn has_served(service: &Service, deployment: &Deployment, outdated: Option<Outdated>) -> bool {
     let deleted = [&service.metadata, &deployment.metadata];
     let are_deleted = deleted

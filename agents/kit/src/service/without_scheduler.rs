@@ -122,7 +122,8 @@ pub(super) fn left<'a, S: Service>(
 }
 
 /// The scheduler does not answer: the status names what is left of what the spec drops, and what cannot be deleted. The second time in a row it
-/// also states that, if no condition is of this generation: nobody would learn otherwise that the agent runs, and what it waits for.
+/// also states that, if no condition is of this generation: nobody would learn otherwise that the agent runs, and what it waits for. It states it at
+/// once where the condition names what was dropped.
 pub(super) async fn report_unanswered<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
@@ -141,9 +142,9 @@ pub(super) async fn report_unanswered<S: Service>(
         )
     };
     let fails = || !is_reported && context.retries.is_failing(observed.object());
-    let is_outdated = || names_dropped(observed, left);
+    let names_dropped = || pruned.is_complete() && names_dropped(observed, left);
     let finding = report::summary(S::IDENTITY, &pruned.refused)
-        .or_else(|| (fails() || is_outdated()).then(waits))
+        .or_else(|| (fails() || names_dropped()).then(waits))
         .map(|finding| report::with_staying(finding, staying));
     if are_dropped {
         keep(context, observed, &after(observed, left, pruned), finding).await?;
@@ -154,9 +155,11 @@ pub(super) async fn report_unanswered<S: Service>(
     Ok(())
 }
 
-/// Whether the condition names an instance that is not left, as one that stayed or whose deletion was refused.
+/// Whether the condition, unless it is True, names an instance that the spec drops, as one that stayed or whose deletion was refused.
 fn names_dropped(observed: &Observed<'_>, left: &[&str]) -> bool {
-    let message = observed.condition().map(|condition| &*condition.message);
+    let condition = observed.condition();
+    let condition = condition.filter(|condition| condition.status != "True");
+    let message = condition.map(|condition| &*condition.message);
     let dropped = observed.names().iter().map(String::as_str);
     let mut dropped = dropped.filter(|name| !left.contains(name));
     dropped.any(|dropped| message.is_some_and(|message| has_name(message, dropped)))
@@ -194,7 +197,8 @@ pub(super) async fn restrict<S: Service>(
             .condition()
             .filter(|_| observed.has_condition_of_generation());
         let was_refused = condition.is_some_and(|condition| condition.reason == REFUSED);
-        let is_reported = !staying.is_empty() || was_refused || names_dropped(observed, &left);
+        let are_over = pruned.is_complete() && (was_refused || names_dropped(observed, &left));
+        let is_reported = !staying.is_empty() || are_over;
         is_reported.then(|| Finding::no(S::IDENTITY.condition, PROGRESSING, waits))
     });
     let finding = finding.map(|finding| report::with_staying(finding, &staying));
@@ -242,7 +246,35 @@ pub(super) async fn keep<S: Service>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use api::SIPCluster;
+    use serde_json::json;
+
+    use super::{super::identity::BALANCERS, *};
+
+    #[test]
+    fn a_condition_is_outdated_once_it_names_what_is_dropped() {
+        let (kept, dropped) = ("loadbalancer-worker-shop", "loadbalancer-worker-shop-b");
+        for (status, message, expected) in [
+            ("False", format!("quota; until then, this stays: {dropped}"), true),
+            ("False", format!("{kept}: the image cannot be pulled"), false),
+            ("True", format!("{kept}, {dropped}: no member answers"), false),
+        ] {
+            let applied = [kept, dropped]
+                .map(|service| json!({"service": service, "epoch": 1, "revision": 1, "generation": 1}));
+            let condition = json!({
+                "type": "LoadBalancerReady", "status": status, "reason": "Progressing", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            let object = json!({
+                "metadata": {"namespace": "tenant", "name": "shop", "uid": "u"}, "spec": {},
+                "status": {"applied": applied, "conditions": [condition]},
+            });
+            let object: SIPCluster = serde_json::from_value(object).unwrap();
+            let observed = Observed::among(&object, BALANCERS, Vec::new(), &[]);
+            assert_eq!(names_dropped(&observed, &[kept]), expected, "{message}");
+            assert!(!names_dropped(&observed, &[kept, dropped]), "nothing is dropped");
+        }
+    }
 
     #[test]
     fn a_message_names_whole_names_only() {
