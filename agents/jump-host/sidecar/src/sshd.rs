@@ -43,6 +43,10 @@ const PROGRAMS: [&str; 3] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin
 const CONFIGURATION_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Time between comparisons of the sessions with the open connections.
 const SESSION_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Time to wait for a further line of an sshd that has ended.
+const LAST_LINE_TIMEOUT: Duration = Duration::from_millis(100);
+/// Time for all of them: users can write to the same output.
+const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 /// Seconds that the process may take to exit after its sessions have ended.
 const EXIT_GRACE_SECONDS: u16 = 3;
 
@@ -195,7 +199,10 @@ impl Server {
                     Some(line) => self.observe(sessions, &line),
                     None => return Err(Error::Ended(self.ended(&mut child).await?)),
                 },
-                ended = child.wait() => return Err(Error::Ended(ended.map_err(|source| self.failed(source))?)),
+                ended = child.wait() => {
+                    self.observe_rest(sessions, &mut output).await;
+                    return Err(Error::Ended(ended.map_err(|source| self.failed(source))?));
+                }
                 _ = pace.tick() => {
                     orphans::reap(&process_ids(&child));
                     let configuration = self.configuration().await;
@@ -349,6 +356,17 @@ impl Server {
             // Lines about probes and strangers would fill the log.
             tracing::debug!(line, "sshd");
         }
+    }
+
+    /// Observes what sshd wrote before it ended: sessions that it opened last are reported, too. Its sessions have the same output, so it may not
+    /// end.
+    async fn observe_rest(&self, sessions: &mut Sessions, output: &mut Output) {
+        let rest = async {
+            while let Ok(Some(line)) = time::timeout(LAST_LINE_TIMEOUT, output.next()).await {
+                self.observe(sessions, &line);
+            }
+        };
+        let _ = time::timeout(LAST_LINES_TIMEOUT, rest).await;
     }
 
     /// Ends sessions without connection: a process of sshd that is killed logs no end of its session.

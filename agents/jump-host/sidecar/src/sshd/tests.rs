@@ -76,6 +76,23 @@ async fn sshd_never_starts_without_an_option_it_could_not_check() {
     );
 }
 
+#[tokio::test]
+async fn what_sshd_wrote_before_it_ended_is_observed() {
+    const LOGINS: usize = 100;
+    let _turn = orphans::CHILD_LOCK.lock().await;
+    let directory = tempfile::tempdir().unwrap();
+    let logins = format!(
+        "#!/bin/sh\n[ \"$1\" = -t ] && exit 0\nfor port in $(seq {LOGINS}); do
+            echo \"Accepted publickey for ubuntu from 192.0.2.1 port $port ssh2: ED25519 SHA256:a\" >&2
+        done\n"
+    );
+    let server = server(directory.path(), &logins);
+    let mut sessions = Sessions::new().unwrap();
+    let ended = server.serve(&mut sessions, CancellationToken::new()).await;
+    assert_eq!(ended.unwrap_err().to_string(), "sshd has ended: exit status: 0");
+    assert_eq!(sessions.open(), LOGINS);
+}
+
 /// A program that plays sshd, with a configuration in the file `config`.
 fn server(directory: &Path, program: &str) -> Server {
     let (path, config) = (directory.join("sshd"), directory.join("config"));
