@@ -1,6 +1,9 @@
 //! What `override` changes in a Service, and where the status says that it is reached.
 
-use kube::api::{Patch, PatchParams};
+use kube::{
+    ResourceExt as _,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
 use super::{balanced, change, objects, workers};
@@ -72,7 +75,8 @@ fn a_service_changes_to_load_balancer_and_back() {
         let ready = stage.ready(&shop).await;
         assert_eq!(ready.data["status"]["endpoints"][0]["port"], 31_131);
         let service = of.services.get(NAME).await.unwrap();
-        assert_eq!(service.metadata.annotations, None);
+        let annotations: Vec<_> = service.annotations().keys().collect();
+        assert_eq!(annotations, ["sip.airshipit.org/served"]);
         let spec = serde_json::to_value(service.spec.unwrap()).unwrap();
         assert_eq!(
             (
@@ -151,8 +155,9 @@ fn overrides_that_the_site_does_not_list_are_refused() {
             .condition_is(&shop, "LoadBalancerReady", "False", "OverrideNotAllowed")
             .await;
         let service = of.services.get(NAME).await.unwrap();
+        let annotations: Vec<_> = service.annotations().keys().collect();
+        assert_eq!(annotations, ["sip.airshipit.org/served"]);
         assert_eq!(service.spec.unwrap().type_.as_deref(), Some("NodePort"));
-        assert_eq!(service.metadata.annotations, None);
     });
 }
 
