@@ -61,10 +61,10 @@ fn labellings(stage: &Stage) -> BTreeMap<String, usize> {
             .request_object
             .pointer("/metadata/labels")
             .is_some_and(|labels| labels[CLUSTER_NAME].is_string());
-        if entry.verb == "patch" && entry.response_status.code == 200 && named {
-            *counts
-                .entry(entry.object_ref.unwrap_or_default().name)
-                .or_default() += 1;
+        let object = entry.object_ref.unwrap_or_default();
+        let is_host = object.resource == "baremetalhosts";
+        if is_host && entry.verb == "patch" && entry.response_status.code == 200 && named {
+            *counts.entry(object.name).or_default() += 1;
         }
     }
     counts
