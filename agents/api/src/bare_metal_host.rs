@@ -107,7 +107,7 @@ pub struct BareMetalHostSpec {
     /// Secret with the host's networkData.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<SecretReference>,
-    /// Secret, in the host's namespace, with networkData for the time before the host is provisioned; also for after, where
+    /// Secret, in the host's namespace, with the network data that the host uses before it is provisioned, and afterwards too if
     /// `networkData` is absent. No provider of Cluster API changes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preprovisioning_network_data_name: Option<String>,
@@ -165,13 +165,13 @@ pub struct ConsumerReference {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BareMetalHostStatus {
-    /// Where the host is in its life.
+    /// State of provisioning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioning: Option<Provisioning>,
     /// `OK`, `discovered`, `error`, `delayed`, `detached`, `servicing`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operational_status: Option<String>,
-    /// What went wrong last; empty when nothing did.
+    /// Last error; empty if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
     /// Whether the host is powered on.
@@ -190,21 +190,21 @@ pub struct BareMetalHostStatus {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostCondition {
-    /// `Healthy`, ….
+    /// Type, such as `Healthy`.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// `True`, `False` or `Unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// Why, in one word.
+    /// Reason of the condition, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// For users.
+    /// Message of the condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Where a host is in its life.
+/// State of provisioning.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Provisioning {

@@ -25,7 +25,7 @@ pub use cluster_api::{ClusterApiSpec, ReplicasSpec};
 pub use left_out::{EmptySpec, LeftOut};
 
 #[expect(clippy::duplicated_attributes, reason = "printer columns of the same type")]
-/// What a tenant requests: hosts by role, and the services that lead to them.
+/// What a tenant requests: hosts by role, and the services in front of them.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "airship.airshipit.org",
@@ -39,7 +39,7 @@ pub use left_out::{EmptySpec, LeftOut};
     derive = "PartialEq",
     derive = "Default",
     annotation("airshipit.org/status-check", r#"[{"status":"Current","condition":"@.status.state==\"Ready\""},{"status":"InProgress","condition":"@.status.state==\"Progressing\""},{"status":"Failed","condition":"@.status.state==\"Stalled\""}]"#),
-    doc = "A tenant's cluster: which bare-metal hosts it holds, and the services that lead to them.",
+    doc = "A tenant's cluster: which bare-metal hosts it holds, and the services in front of them.",
     printcolumn(
         name = "Ready",
         type_ = "string",
@@ -78,7 +78,7 @@ pub struct SIPClusterSpec {
     /// Services in front of the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<Services>,
-    /// Objects of Cluster API that follow the hosts. Default: the cluster agent writes to none.
+    /// Cluster API objects whose `spec.replicas` the cluster agent sets. Default: it sets none.
     #[serde(default, rename = "clusterAPI", skip_serializing_if = "Option::is_none")]
     pub cluster_api: Option<ClusterApiSpec>,
     /// What the object of the API server has and this one does not.
@@ -90,7 +90,7 @@ pub struct SIPClusterSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSet {
-    /// Which `BareMetalHost`s may serve, by their labels. `{}` selects every host; leaving it out is refused.
+    /// Required. Selects `BareMetalHost`s for this role by their labels; `{}` selects every host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
     /// Label of a host whose value is its failure domain: at most one host of this role per value. Without it there is no such limit.
@@ -99,7 +99,8 @@ pub struct NodeSet {
     /// How many hosts the role wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<NodeCount>,
-    /// How long a host of this role may be in error before it is replaced, for example `30m`; `""` is 10 minutes. Without it, error alone never replaces a host.
+    /// How long `operationalStatus` of a host of this role may be `error` before the host is replaced, for example `30m`; `""` means 10
+    /// minutes. Without this field, a host is never replaced for that alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replace_after_error: Option<String>,
 }
@@ -116,14 +117,14 @@ pub struct NodeCount {
     pub standby: Option<i64>,
 }
 
-/// Services that lead to a cluster's hosts. Each list may hold several entries.
+/// Services in front of a cluster's hosts. Each list may hold several entries.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Services {
     /// Load balancers in front of the tenant's API servers, port 6443.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_control_plane: Option<Vec<LoadBalancerControlPlaneSpec>>,
-    /// Load balancers in front of the workers, a range of ports.
+    /// Load balancers in front of the workers, for a range of ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_worker: Option<Vec<LoadBalancerWorkerSpec>>,
     /// Jump hosts: ssh access to the cluster's nodes.
@@ -150,9 +151,9 @@ pub struct ResourcesSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerControlPlaneSpec {
-    /// Distinguishes the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
-    /// only digits. Without it the agent identifies the entry by its ports; the names of the objects of the second and further entries end with
-    /// their index in the list, or the first unused number if other objects have that name.
+    /// Distinguishes the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not only
+    /// digits. Default: the agent identifies the entry by its ports, and the names of the objects of the second and later entries end with
+    /// the index of the entry, or with the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Required. Container image with HAProxy 2.2 or later.
@@ -164,8 +165,8 @@ pub struct LoadBalancerControlPlaneSpec {
     /// Required. `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
-    /// IP address under which users reach the service, chosen by you, such as that of a node or of a load balancer in front of the site.
-    /// The agents publish it in `status.endpoints`. It is not the `clusterIP` of the Service.
+    /// IP address at which users reach the service, such as that of a node or of a load balancer in front of the site. The agents only
+    /// publish it in `status.endpoints`: they do not assign it, and it is not `spec.clusterIP` of the Service.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
     /// Number of pods, 0 to 32. Default: 2.
@@ -200,9 +201,9 @@ pub struct LoadBalancerControlPlaneSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerWorkerSpec {
-    /// Distinguishes the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
-    /// only digits. Without it the agent identifies the entry by its ports; the names of the objects of the second and further entries end with
-    /// their index in the list, or the first unused number if other objects have that name.
+    /// Distinguishes the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not only
+    /// digits. Default: the agent identifies the entry by its ports, and the names of the objects of the second and later entries end with
+    /// the index of the entry, or with the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Required. Container image with HAProxy 2.2 or later.
@@ -214,8 +215,8 @@ pub struct LoadBalancerWorkerSpec {
     /// Required. `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
-    /// IP address under which users reach the service, chosen by you, such as that of a node or of a load balancer in front of the site.
-    /// The agents publish it in `status.endpoints`. It is not the `clusterIP` of the Service.
+    /// IP address at which users reach the service, such as that of a node or of a load balancer in front of the site. The agents only
+    /// publish it in `status.endpoints`: they do not assign it, and it is not `spec.clusterIP` of the Service.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
     /// Number of pods, 0 to 32. Default: 2.
@@ -241,11 +242,11 @@ pub struct LoadBalancerWorkerSpec {
     /// connections. Default: `roundrobin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balance: Option<String>,
-    /// Whether each connection to a worker begins with a header of the PROXY protocol, version 2, which has the client's address: what listens
-    /// on these ports of the workers must expect it. Default: false.
+    /// Whether each connection to a worker begins with a header of the PROXY protocol, version 2, which has the client's address. The
+    /// programs that listen on these ports of the workers must accept it. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<bool>,
-    /// Accepted because older manifests carry it, and ignored: `nodePortRange` sets the ports.
+    /// Ignored: `nodePortRange` sets the ports. Manifests of Airship SIP may have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
     /// Required. Ports that are balanced, at most 1,000.
@@ -269,9 +270,9 @@ pub struct PortRangeSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JumpHostSpec {
-    /// Distinguishes the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
-    /// only digits. Without it the agent identifies the entry by its node port, and the objects of the second and further entries end with
-    /// their index in the list, or the first unused number if other objects have that name.
+    /// Distinguishes the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not only
+    /// digits. Default: the agent identifies the entry by its node port, and the names of the objects of the second and later entries end
+    /// with the index of the entry, or with the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Required. Container image with sshd of OpenSSH 7.6 or later, a shell, and the user `ubuntu` with uid 1000.
@@ -283,8 +284,8 @@ pub struct JumpHostSpec {
     /// Required. `id` of the network, in the hosts' networkData, whose address ssh connects to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
-    /// IP address under which users reach the service, chosen by you, such as that of a node or of a load balancer in front of the site.
-    /// The agents publish it in `status.endpoints`. It is not the `clusterIP` of the Service.
+    /// IP address at which users reach the service, such as that of a node or of a load balancer in front of the site. The agents only
+    /// publish it in `status.endpoints`: they do not assign it, and it is not `spec.clusterIP` of the Service.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
     /// Number of pods, 0 to 32. Default: 1.
@@ -315,12 +316,12 @@ pub struct JumpHostSpec {
     /// Public keys that may log in, one `authorized_keys` line each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_authorized_keys: Option<Vec<String>>,
-    /// Public keys of certificate authorities, one line each. A certificate of theirs may log in if it has the principal `ubuntu` or
-    /// the name of the SIPCluster.
+    /// Public keys of certificate authorities, one line each. A user with a certificate that one of them signed can log in if the certificate
+    /// has the principal `ubuntu` or the name of the SIPCluster.
     #[serde(default, rename = "sshUserCA", skip_serializing_if = "Option::is_none")]
     pub ssh_user_ca: Option<Vec<String>>,
-    /// Secret in the SIPCluster's namespace whose values are private keys for the nodes. The key `known_hosts`, if it has one, holds
-    /// the nodes' host keys instead.
+    /// Secret in the SIPCluster's namespace whose values are private keys for the nodes. A value under the key `known_hosts` is not a private
+    /// key: it holds the host keys of the nodes.
     #[serde(
         default,
         rename = "nodeSSHPrivateKeys",
@@ -337,7 +338,8 @@ pub struct JumpHostSpec {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BmcSpec {
-    /// Whether power control reaches BMCs through the proxy that the site's operators have set (`--bmc-proxy`). Default: false.
+    /// Whether power control reaches BMCs through the proxy of the jump-host agent's option `--bmc-proxy`, which the site administrator sets.
+    /// Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<bool>,
 }

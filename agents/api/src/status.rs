@@ -21,8 +21,8 @@ pub struct SIPClusterStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub observed_generation: Option<i64>,
-    /// When the cluster agent first acted on `observedGeneration`, or, of a deleted cluster, released the last host. The timeout for the
-    /// answers of the other agents starts then.
+    /// When the cluster agent first acted on `observedGeneration`; for a SIPCluster that is being deleted, when it released the last host.
+    /// The timeout for the answers of the other agents starts then.
     #[serde(
         default,
         deserialize_with = "lenient::field",
@@ -37,7 +37,7 @@ pub struct SIPClusterStatus {
     )]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Which hosts the cluster holds. Nothing acts on a claim that is not written here.
+    /// Which hosts the cluster holds. An agent acts on a claim only if it is here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
     /// What each service agent has applied.
@@ -48,7 +48,7 @@ pub struct SIPClusterStatus {
     )]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["service"]))]
     pub applied: Vec<Applied>,
-    /// Confirmation by the load-balancer agent that no pod of any load balancer routes to released hosts.
+    /// Confirmation by the load-balancer agent that no pod of any load balancer routes to hosts that are being released, up to `revision`.
     #[serde(
         default,
         deserialize_with = "lenient::field",
@@ -63,7 +63,7 @@ pub struct SIPClusterStatus {
     )]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub endpoints: Vec<Endpoint>,
-    /// What the cluster agent knows of the Nodes of the tenant's cluster, where the spec names a kubeconfig.
+    /// What the cluster agent knows of the Nodes of the tenant's cluster, if the spec names a kubeconfig (`kubeconfigSecret`).
     #[serde(
         default,
         deserialize_with = "lenient::field",
@@ -85,7 +85,7 @@ pub struct SIPClusterStatus {
     )]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["role"]))]
     pub roles: Vec<RoleCount>,
-    /// What the conditions state in one word, for programs that cannot select a condition, such as `airshipctl cluster status`.
+    /// What the conditions state in one word, for programs that cannot read a condition, such as `airshipctl cluster status`.
     #[serde(
         default,
         deserialize_with = "lenient::field",
@@ -114,13 +114,13 @@ pub struct RoleCount {
     /// Number that the spec sets; 0 for a role that it no longer names.
     #[schemars(with = "i64", range(min = 0))]
     pub wanted: u32,
-    /// Claimed: the scheduler has not observed their labels yet.
+    /// Number of members that are claimed and that the scheduler has not observed with the labels of the cluster yet.
     #[schemars(with = "i64", range(min = 0))]
     pub claimed: u32,
-    /// Observed with the labels of the cluster.
+    /// Number of members that the scheduler has observed with the labels of the cluster.
     #[schemars(with = "i64", range(min = 0))]
     pub bound: u32,
-    /// Being released.
+    /// Number of members that are being released.
     #[schemars(with = "i64", range(min = 0))]
     pub releasing: u32,
 }
@@ -133,22 +133,22 @@ pub struct Placement {
     /// than it has observed.
     #[schemars(with = "i64", range(min = 0))]
     pub epoch: u64,
-    /// Revision of the cluster's record within the epoch.
+    /// Revision of the cluster's record in the ledger; comparable only within one epoch.
     #[schemars(with = "i64", range(min = 0))]
     pub revision: u64,
-    /// Generation of the spec that the placement answers.
+    /// Generation of the spec for which the scheduler made the placement.
     pub generation: i64,
     /// Hosts that the cluster holds, by namespace and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]))]
     pub members: Vec<Member>,
-    /// Highest revision of a release of addresses that are not in `members`: those of a deleted host that was recreated under the same name,
-    /// or an address that a member's host no longer has. No load balancer routes to them once `drained.revision` is at least this. Absent
-    /// if there are none.
+    /// Highest revision at which the scheduler released addresses that no entry of `members` has any more: those of a deleted host that was
+    /// recreated under the same name, or those that the host of a member has lost. No load balancer routes to them once `drained.revision` is
+    /// at least this value. Absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i64>", range(min = 0))]
     pub former_release: Option<u64>,
-    /// When `formerRelease` got its value.
+    /// When `formerRelease` was last set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former_since: Option<Time>,
 }
@@ -165,32 +165,36 @@ pub struct Member {
     pub uid: String,
     /// Role that the host serves.
     pub role: String,
-    /// Number of the member in its role, from 0: kept for life, and inherited by a replacement. While both are members, both have it.
+    /// Number of the member in its role, from 0. It does not change, and a replacement gets the number of the member that it replaces, so
+    /// both have it until the release ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i64>", range(min = 0, max = 4_294_967_295_i64))]
     pub ordinal: Option<u32>,
     /// Value of the role's topology key on the host; absent when the role has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// `Claimed`: not observed with its labels yet. `Bound`: observed with them. `Releasing`: being released, not free yet.
+    /// `Claimed`: the scheduler has not observed the labels on the host yet. `Bound`: it has. `Releasing`: the host is being released, and is
+    /// not free yet.
     pub state: MemberState,
-    /// The value of `placement.revision` when the member came into this state. No load balancer routes to a member that leaves once
-    /// `drained.revision` is at least this.
+    /// The value of `placement.revision` when the member came into this state. If the member is releasing, no load balancer routes to it once
+    /// `drained.revision` is at least this value.
     #[schemars(with = "i64", range(min = 0))]
     pub revision: u64,
     /// When the member came into this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// Since when it is to be replaced: it has failed, or a user requested its replacement while it works.
+    /// When the member became one to replace: its host failed, or a user requested the replacement of a host that works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_since: Option<Time>,
-    /// The member in whose place it comes, as `namespace/name`, until it is bound itself.
+    /// The member that this one replaces, as `namespace/name`; absent once this one is bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// Why it is releasing: `surplus`, `failed` (also where a user requested the replacement of a member that works), `gone`, `deleted` or `orphaned`.
+    /// Why the member is being released: `surplus`, `failed` (also where a user requested the replacement of a member that works), `gone`,
+    /// `deleted` or `orphaned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_reason: Option<String>,
-    /// While it is releasing and in use: the Machine on it that is marked so that Cluster API deletes it first, as `namespace/name`.
+    /// While the member is being released and its host is in use: the Machine on the host, as `namespace/name`, which the cluster agent has
+    /// marked so that Cluster API deletes it first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
 }
@@ -222,15 +226,15 @@ pub struct Applied {
     pub generation: i64,
 }
 
-/// Which released hosts no pod of any load balancer routes to. Load balancers that exist count, whether or not the spec names them.
+/// Up to which release no pod of any load balancer routes to a host. Load balancers that exist count, whether or not the spec names them.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drained {
     /// Epoch of the placement.
     #[schemars(with = "i64", range(min = 0))]
     pub epoch: u64,
-    /// No pod routes to a member in state `Releasing` whose `revision` is this one or lower. It is compared with
-    /// `placement.members[].revision`, and not with `placement.revision`.
+    /// Highest revision for which that holds: no pod routes to a releasing member whose `members[].revision` is this or lower. It is not
+    /// compared with `placement.revision`.
     #[schemars(with = "i64", range(min = 0))]
     pub revision: u64,
 }
@@ -252,7 +256,7 @@ pub struct TenantNodes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Members to which load balancers open connections only if no other member answers, since their Node is not ready. If no Node of a role
-    /// is ready, the list has no member of that role.
+    /// is ready, the list has no member of that role: load balancers then treat all of them alike.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]))]
     pub not_preferred: Vec<NotPreferred>,
@@ -277,7 +281,7 @@ pub struct NotPreferred {
     pub uid: String,
     /// Name of the Node.
     pub node: String,
-    /// Reason of its condition `Ready` when that was noticed.
+    /// Reason of the condition `Ready` of the Node when the agent observed that the Node is not ready.
     pub reason: String,
 }
 
@@ -290,7 +294,7 @@ pub struct Endpoint {
     /// IP address or host name. Absent while none is known: any node of the site answers on the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Port on that address.
+    /// Port at `address`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
     /// Port on the site's nodes, if it differs from `port`.
@@ -314,7 +318,7 @@ pub struct Endpoint {
     /// On a jump host: its public ssh host keys in base64, by algorithm, for `known_hosts`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_keys: BTreeMap<String, String>,
-    /// On a jump host: the fingerprints of these keys by algorithm, as ssh shows them (SHA256).
+    /// On a jump host: the SHA-256 fingerprints of its host keys, by algorithm, as ssh prints them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_key_fingerprints: BTreeMap<String, String>,
 }

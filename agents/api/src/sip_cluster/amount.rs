@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// A number or a text, as in a pod's manifest. Reads every number that the API server accepts there, which may be larger than 32 bits hold.
+/// A quantity, as a number or a string. Reads every number that the API server accepts there, which may be larger than 32 bits hold.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Amount {
@@ -64,7 +64,7 @@ impl JsonSchema for Amount {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "x-kubernetes-int-or-string": true,
-            "description": "A number or a text, as in a pod's manifest.",
+            "description": "Quantity, as a number or a string.",
         })
     }
 }

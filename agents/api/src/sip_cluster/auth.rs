@@ -12,9 +12,9 @@ use super::ResourcesSpec;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthSpec {
-    /// Distinguishes the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
-    /// only digits. Without it the agent identifies the entry by its node port, and the objects of the second and further entries end with
-    /// their index in the list, or the first unused number if other objects have that name.
+    /// Distinguishes the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not only
+    /// digits. Default: the agent identifies the entry by its node port, and the names of the objects of the second and later entries end
+    /// with the index of the entry, or with the first unused number if other objects have that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Required. Container image with Dex.
@@ -23,11 +23,11 @@ pub struct AuthSpec {
     /// nodeSelector of the pods: they run only on nodes of the site's cluster that have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
-    /// `id` of a network in the hosts' networkData. Required as in Airship SIP, without effect: a provider connects to no host.
+    /// Required, and ignored: a provider connects to no host. As in Airship SIP, `id` of a network in the hosts' networkData.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
-    /// IP address under which users reach the service, chosen by you, such as that of a node or of a load balancer in front of the site.
-    /// The agents publish it in `status.endpoints`. It is not the `clusterIP` of the Service.
+    /// IP address at which users reach the service, such as that of a node or of a load balancer in front of the site. The agents only
+    /// publish it in `status.endpoints`: they do not assign it, and it is not `spec.clusterIP` of the Service.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
     /// Number of pods, 0 to 32. Default: 2.
@@ -53,7 +53,7 @@ pub struct AuthSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
     /// Secret in the SIPCluster's namespace with a CA (`tls.crt` and `tls.key`) that the provider's certificate is issued from.
-    /// Default: `certificateIssuer`, else the site's issuer, else a CA that the agent makes and keeps for this entry.
+    /// Default: `certificateIssuer`, else the site's issuer, else a CA that the agent creates for this entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<String>,
     /// Name of an `Issuer` of cert-manager in the SIPCluster's namespace, which issues the provider's certificate. Not together with
@@ -72,7 +72,7 @@ pub struct AuthSpec {
     /// Programs that users log in to. Default: `kubernetes`, a public client for kubectl on `localhost`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<Vec<OidcClientSpec>>,
-    /// How long what is issued stays valid.
+    /// How long tokens and signing keys are valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiry: Option<ExpirySpec>,
     /// Rights of users' groups in the tenant cluster.
@@ -83,9 +83,9 @@ pub struct AuthSpec {
     /// `ConfigMap` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret: Option<String>,
-    /// Users with a password of their own: key of a Secret with one line `EMAIL:BCRYPT` for each, with a cost of 10 to 16, as
-    /// `htpasswd -nBC 12 EMAIL` writes them.
-    /// For emergencies: while it is set, `AuthReady` states that, with the reason `StaticPasswords` if nothing else is wrong.
+    /// Key of a Secret with users and passwords for emergencies: one line `EMAIL:BCRYPT` for each user, with a cost of 10 to 16, as
+    /// `htpasswd -nBC 12 EMAIL` writes it.
+    /// While this field is set, `AuthReady` states that, with the reason `StaticPasswords` if nothing else is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_passwords: Option<SecretKeySpec>,
 }
@@ -97,7 +97,7 @@ pub struct SecretKeySpec {
     /// Name of the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Key of the value in it.
+    /// Key of the Secret under which the value is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -110,10 +110,10 @@ pub struct ConnectorSpec {
     /// whatever the id is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Name that users see. Default: its id.
+    /// Name that users see. Default: `id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// A directory.
+    /// An LDAP directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ldap: Option<LdapSpec>,
     /// Another OIDC provider.
@@ -134,16 +134,17 @@ pub struct LdapSpec {
     /// Required. Host, and port if it is not 636 (389 with `startTLS`), such as `ldap.example.org:636`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Whether the connection begins without TLS and is then upgraded. Default: false. Nothing is sent in plain text.
+    /// Whether the provider connects without TLS and then upgrades the connection with StartTLS, before it sends any credential. Default:
+    /// false, that is, TLS from the start.
     #[serde(default, rename = "startTLS", skip_serializing_if = "Option::is_none")]
     pub start_tls: Option<bool>,
     /// Key of a Secret with the CA certificates (PEM) of the directory's certificate. Default: those that the image trusts.
     #[serde(default, rename = "rootCA", skip_serializing_if = "Option::is_none")]
     pub root_ca: Option<SecretKeySpec>,
-    /// Name of the account that searches. Default: anonymous.
+    /// DN with which the provider binds to search. Default: anonymous bind.
     #[serde(default, rename = "bindDN", skip_serializing_if = "Option::is_none")]
     pub bind_dn: Option<String>,
-    /// Key of a Secret with its password. Required with `bindDN`.
+    /// Key of a Secret with the password of `bindDN`. Required with `bindDN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind_password: Option<SecretKeySpec>,
     /// Label of the name field on the login page. Default: `Username`.
@@ -197,7 +198,7 @@ pub struct GroupSearchSpec {
     /// `sub`, the whole subtree, or `one`, one level. Default: `sub`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Attribute of a user that groups name; `DN` is the name of the user's entry. Default: `DN`.
+    /// Attribute of a user's entry whose value `groupAttr` of a group contains; `DN` is the distinguished name of the user's entry. Default: `DN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_attr: Option<String>,
     /// Attribute of a group that names its members. Default: `member`.
@@ -212,7 +213,7 @@ pub struct GroupSearchSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpstreamOidcSpec {
-    /// Required. Its issuer URL.
+    /// Required. Issuer URL of the other provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
     /// Required. Id of the client.
@@ -260,22 +261,22 @@ pub struct GithubOrgSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OidcClientSpec {
-    /// Required. Its client id, which tokens name as their audience.
+    /// Required. Id of the client, which tokens name as their audience.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Name that users see. Default: its id.
+    /// Name that users see. Default: `id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Key of a Secret with the client's secret. Without it the client is public, as programs on users' machines are.
+    /// Key of a Secret with the client's secret. Without `secret` the client is public: for a program on users' own computers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretKeySpec>,
-    /// Addresses that users may be returned to with a code. Required with `secret`. Default of a public client: `http://localhost:8000` and
-    /// `http://localhost:18000`, where kubelogin listens.
+    /// URLs to which the provider may redirect a user with the authorization code. Required with `secret`. Default of a public client:
+    /// `http://localhost:8000` and `http://localhost:18000`, where kubelogin listens.
     #[serde(default, rename = "redirectURIs", skip_serializing_if = "Option::is_none")]
     pub redirect_uris: Option<Vec<String>>,
 }
 
-/// How long what is issued stays valid.
+/// How long tokens and signing keys are valid.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExpirySpec {
@@ -300,7 +301,7 @@ pub struct GroupSpec {
     /// Name of a `Role` of the tenant cluster, in `namespace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Namespace of the tenant cluster to which the rights are limited.
+    /// Namespace, in the tenant cluster, in which the group has the rights. Default: the whole tenant cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
