@@ -69,26 +69,26 @@ macro_rules! reasons {
 
 reasons! {
     Scheduled: Normal on Cluster, "The scheduler has assigned all hosts, for the first time or after a refusal.";
-    Unschedulable: Warning on Cluster, "A role lacks a host, a member waits to be replaced, the namespace holds as many hosts as its quota in the site policy allows, or an older SIPCluster that waits is decided first; the note states what is short, where, and what would help.";
+    Unschedulable: Warning on Cluster, "A role lacks a host, a member waits to be replaced, the namespace holds as many hosts as its quota in the site policy allows, or the scheduler serves an older SIPCluster, which waits too, first; the note states what is missing, where, and what would help.";
     InvalidSpec: Warning on Cluster, "The spec is not valid; the note lists every fault.";
     HostFailed: Warning on Cluster, "Members have failed and are to be replaced; the note states the cause of each.";
     MoveRequested: Normal on Cluster, "A user has requested that members move to other hosts.";
-    Replacing: Normal on Cluster, "Hosts are claimed in the place of others; the note names both.";
-    Releasing: Normal on Cluster, "Hosts are to be released; the note states why, and what a person or Cluster API has to do first.";
-    UnableToApplyLabels: Warning on Cluster, "The API server refuses to write a BareMetalHost, or it is not confirmed that the host of a member that leaves is gone; the note has the cause.";
-    MachineNotAnnotated: Warning on Cluster, "The Machine on a surplus host cannot be read or annotated, so that Cluster API may delete the Machine of another host.";
-    NodeDeleted: Normal on Cluster, "The Node of a host that leaves was deleted in the tenant's cluster, after it was drained or the time for that was over.";
-    NodeNotDrained: Warning on Cluster, "A host is released although its Node in the tenant's cluster was not drained and deleted: the time for that was over, or the tenant's API server refuses it.";
-    ReplicasSet: Normal on Cluster, "The replicas of an object of Cluster API that the spec names were set; the note names it, both numbers and the role.";
+    Replacing: Normal on Cluster, "The scheduler has claimed hosts to replace members; the note names both.";
+    Releasing: Normal on Cluster, "The scheduler releases hosts; the note states why, and what a person or Cluster API must do before.";
+    UnableToApplyLabels: Warning on Cluster, "The API server refuses a write to a BareMetalHost, or the agent cannot confirm that the host of a releasing member is gone; the note states which.";
+    MachineNotAnnotated: Warning on Cluster, "The agent could not read or annotate the Machine on a surplus host, so Cluster API may delete the Machine of another host instead.";
+    NodeDeleted: Normal on Cluster, "The agent has deleted the Node of a host that leaves in the tenant's cluster, after the drain of the Node or after the timeout of the drain.";
+    NodeNotDrained: Warning on Cluster, "A host is released although its Node in the tenant's cluster was not drained and deleted, because the timeout expired or the tenant's API server refused the drain; the note states which.";
+    ReplicasSet: Normal on Cluster, "The agent has set the replicas of a Cluster API object that the spec names; the note names the object, the old and the new number, and the role.";
     ReplicasNotSet: Warning on Cluster, "The replicas of a Cluster API object cannot be set: `ClusterAPISynced` is `False` with a reason other than `Waiting`; the note is its message.";
-    HostNamespaceDropped: Warning on Cluster, "The site's configuration lacks a host namespace in which the cluster holds hosts, and the API server does not confirm that they are gone. The cluster agent does not start; the note states what would help ([what to do](install.md#remove-a-host-namespace)).";
+    HostNamespaceDropped: Warning on Cluster, "The site's configuration lacks a host namespace in which the cluster holds hosts, and the agent could not confirm that these hosts are gone. The cluster agent does not start; the note states what would help ([what to do](install.md#remove-a-host-namespace)).";
     Stale: Warning on Cluster, "The scheduler does not answer, or answers `UNAVAILABLE`; the note quotes it. Existing objects and pods stay as they are.";
-    Labeled: Normal on Host, "The host is claimed and labelled for the SIPCluster, which is the related object of this Event and of `Adopted`, `Relabeled` and `Released`.";
-    Adopted: Normal on Host, "The annotation `sip.airshipit.org/cluster-api-cluster` of a host that had the labels already was set to the value of its SIPCluster, for example where Airship SIP had labelled it. Which hosts are members is in `status.placement`.";
-    Relabeled: Normal on Host, "Labels were changed; the agent restores them.";
-    Released: Normal on Host, "The labels of the SIPCluster are removed.";
-    InvalidHost: Warning on Host, "Annotations, labels or network data of the host cannot be used, it has a consumer that belongs to no cluster that holds it, or its BMC reports a fault; the note has each.";
-    PowerChanged: Normal on Power, "A user of a jump host has changed the power state; the note names the key, the pod and the action.";
+    Labeled: Normal on Host, "The host is claimed, and the agent has labelled it for the SIPCluster.";
+    Adopted: Normal on Host, "The agent has set the annotation `sip.airshipit.org/cluster-api-cluster` of a host that already had the labels of the SIPCluster, for example from Airship SIP. It does not mean that the host has become a member: see `status.placement`.";
+    Relabeled: Normal on Host, "Someone other than the agent has changed the labels; the agent has restored them.";
+    Released: Normal on Host, "The agent has removed the labels of the SIPCluster.";
+    InvalidHost: Warning on Host, "The annotations, labels or network data of the host are invalid, its consumer does not belong to the cluster that holds the host, or its BMC reports a fault. The note lists every fault.";
+    PowerChanged: Normal on Power, "A user of a jump host has changed the power state; the note names the ssh key, the pod and the action.";
     PowerChangeFailed: Warning on Power, "A power action on the host has failed; the note states why.";
 }
 
@@ -114,22 +114,27 @@ const HEAD: &str = "\
 
 <!-- Generated from agents/api/src/events.rs by `make generate`. -->
 
-An Event that repeats with the same message within six minutes is counted. Events can be lost: what they report is in conditions, labels and logs too. Reasons
-are stable; notes can change.
+If an Event on an object occurs again with the same reason and note within six minutes, the agent raises the count of the existing one. Events can be
+lost: what they report is in conditions, labels and logs too. Reasons are stable; notes can change.
 ";
 
 const SERVICES: &str = "
 ## On a SIPCluster, by the agents of services
 
 The load-balancer agent, the jump-host agent and the Dex agent publish a Warning when their [condition](conditions.md) changes, unless its
-reason is `Available`, `Progressing`, `NamespaceNotGranted` or `Removed`. Reasons with the status `True`, such as `NoReachableBackend`, are
-Warnings too. The Event has the reason and the message of the condition.
+reason is `Available`, `Progressing`, `NamespaceNotGranted` or `Removed`. They do so for reasons with the status `True` too, such as
+`NoReachableBackend`. The Event has the reason and the message of the condition.
+";
+
+const RELATED: &str = "\
+The related object of `Labeled`, `Adopted`, `Relabeled` and `Released` is the SIPCluster.
+
 ";
 
 /// The page, which `docs/events.md` holds.
 #[must_use]
 pub fn page() -> String {
-    let section = |source: Source, title: &str| {
+    let section = |source: Source, title: &str, intro: &str| {
         let rows = EventReason::ALL.iter().filter_map(|reason| {
             let (_, text) = reason.row().filter(|(of, _)| *of == source)?;
             Some(format!(
@@ -138,14 +143,14 @@ pub fn page() -> String {
             ))
         });
         let rows: String = rows.collect();
-        format!("\n## {title}\n\n| reason | type | meaning |\n|---|---|---|\n{rows}")
+        format!("\n## {title}\n\n{intro}| reason | type | meaning |\n|---|---|---|\n{rows}")
     };
     [
         HEAD.to_owned(),
-        section(Source::Cluster, "On a SIPCluster, by the cluster agent"),
+        section(Source::Cluster, "On a SIPCluster, by the cluster agent", ""),
         SERVICES.to_owned(),
-        section(Source::Host, "On a BareMetalHost, by the cluster agent"),
-        section(Source::Power, "On a BareMetalHost, by the jump-host agent"),
+        section(Source::Host, "On a BareMetalHost, by the cluster agent", RELATED),
+        section(Source::Power, "On a BareMetalHost, by the jump-host agent", ""),
     ]
     .concat()
 }

@@ -48,7 +48,9 @@ const READY: &[Meaning] = &[
     ),
     no(
         Reason::UnableToDecommission,
-        "The cluster is being deleted, and a host has labels or a consumer of another cluster, has the revision of a newer release (annotation `sip.airshipit.org/placement-revision`), cannot be written, or cannot be confirmed as gone.",
+        "The SIPCluster is being deleted, and one of its hosts cannot be released: it has labels or a consumer of another cluster, or the \
+         release mark of a newer release (annotation `sip.airshipit.org/placement-revision`), or the API server refuses to write it, or the \
+         agent cannot confirm that it is gone.",
     ),
 ];
 
@@ -59,11 +61,15 @@ const SCHEDULED: &[Meaning] = &[
     ),
     no(
         Reason::Unschedulable,
-        "A role lacks a host, a member waits to be replaced, the namespace holds as many hosts as its quota in the site policy allows, or an older SIPCluster that waits is decided first. The message states what is short, where, and what would help, and has the first five reports of the scheduler about members.",
+        "A role lacks a host, a member waits to be replaced, the namespace holds as many hosts as its quota in the site policy allows, or \
+         the scheduler serves an older SIPCluster, which waits too, first. The message states what is missing, where, and what would help. \
+         It also has the first five reports of the scheduler about members.",
     ),
     stalls(
         Reason::InvalidSpec,
-        "The spec is not valid; the message lists every fault. Or `status.placement` cannot be read, since another version of the agents has written it: then it is kept, and a cluster that is being deleted releases no host. Existing objects and pods stay as they are.",
+        "The spec is not valid; the message lists every fault. The reason is also `InvalidSpec` if the agent cannot read `status.placement`, \
+         which an agent of another version has written: it keeps that field and releases no host, even while the SIPCluster is being \
+         deleted. Existing objects and pods stay as they are.",
     ),
     no(
         Reason::SiteFull,
@@ -80,17 +86,20 @@ const HOSTS_LABELED: &[Meaning] = &[
     ),
     stalls(
         Reason::Blocked,
-        "A host is not as the placement needs it, for example used by another cluster. A person has to act. (A member whose host is gone is `Waiting`: the scheduler replaces it.)",
+        "A host has labels, a consumer or a release mark that prevents the write, for example the consumer of another cluster. A person has \
+         to act. (A member whose host is gone is `Waiting`: the scheduler replaces it.)",
     ),
     no(
         Reason::Refused,
-        "The API server refuses to write a host that has the labels, or had them, or it is not confirmed that the host of a member that leaves is gone; the message has the cause. (A host that never had the labels does not make it `False`; the message names it.)",
+        "The API server refuses a write to a host that has or had the labels, or the agent cannot confirm that the host of a releasing \
+         member is gone. The message states which. (A refused write to a host that never had the labels does not make the condition `False`; \
+         the message names the host.)",
     ),
 ];
 
 const SERVICES_SKIPPED: &[Meaning] = &[yes(
     Reason::NotInstalled,
-    "The site's configuration states that it does not have these agents.",
+    "The site's configuration states that the site has no such agents.",
 )];
 
 /// None of these stalls a cluster: it is Ready without Cluster API.
@@ -101,22 +110,23 @@ const CLUSTER_API_SYNCED: &[Meaning] = &[
     ),
     no(
         Reason::Waiting,
-        "An object gets its replicas once hosts are labelled, or once the Machines on surplus hosts are marked for deletion; also while it \
-         is paused or being deleted, or another host leaves with its Machine. The message states what is awaited.",
+        "The agent has not set the replicas of an object yet. It waits until hosts are labelled, until the Machines on surplus hosts are \
+         marked for deletion, until another host has left with its Machine, or while the object is paused or being deleted. The message \
+         states which.",
     ),
     no(
         Reason::EvenControlPlane,
-        "The role of a KubeadmControlPlane has an even `count.active`, or 0. Its replicas are left at an odd number.",
+        "The role of a KubeadmControlPlane has an even `count.active`, or 0. The agent leaves the replicas at an odd number.",
     ),
     no(
         Reason::NotOfCluster,
-        "In the namespace of the hosts there is no such object, or it is not of this SIPCluster: its Metal3MachineTemplate does not select the \
-         hosts of the role, or it belongs to another Cluster. Nothing is written; the message states what is expected.",
+        "The namespace of the hosts has no such object, or the object does not belong to this SIPCluster: its Metal3MachineTemplate does not \
+         select the hosts of the role, or it belongs to another Cluster. The agent writes nothing; the message states what is expected.",
     ),
     no(
         Reason::OwnedByOthers,
-        "Another field manager applies `spec.replicas` or changes it repeatedly, or the autoscaler sets it; the message names it. Nothing is \
-         written.",
+        "Another field manager applies `spec.replicas` or changes it repeatedly, or the autoscaler sets it; the message names it. The agent \
+         writes nothing.",
     ),
     no(
         Reason::NamespaceNotGranted,
@@ -132,7 +142,7 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     yes(Reason::Available, "All entries are as specified."),
     yes(
         Reason::NoReachableBackend,
-        "All entries are as specified, and HAProxy reaches no member: mostly since nothing runs on the members yet.",
+        "All entries are as specified, and HAProxy reaches no member, mostly because no program listens on the members yet.",
     ),
     yes(
         Reason::NodesNotReady,
@@ -144,17 +154,20 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::PortConflict,
-        "Another Service has a node port of the spec, or an older SIPCluster of the same namespace requests it; the message names the port, and the owner if that is in the same namespace.",
+        "Another Service has a node port that the spec requests, or an older SIPCluster of the same namespace requests the same port. The \
+         message names the port, and the owner if it is in the same namespace.",
     ),
     stalls(
         Reason::NameConflict,
-        "An object with the name of one of the agent's objects was not made for this SIPCluster, or a pod of another SIPCluster still runs under that name; the message states which. \
-         If the message names another `SIPCluster`, give the entry another `name`. If the object belongs to none, delete it or give the \
-         entry another `name`. If a pod is ending, wait. The agent retries within a minute.",
+        "An object that the agent did not make for this SIPCluster has the name of one of the objects that it makes, or a pod of another \
+         SIPCluster still has that name. The message states which. If the message names another `SIPCluster`, give the entry another `name`. \
+         If the object belongs to no `SIPCluster`, delete it or give the entry another `name`. If a pod is ending, wait. The agent retries \
+         within a minute.",
     ),
     stalls(
         Reason::OverrideNotAllowed,
-        "`override.service` has something that the site's configuration does not list; the message names it. Existing objects and pods stay as they are.",
+        "`override.service` sets something that the site's configuration does not allow; the message names it. Existing objects and pods \
+         stay as they are.",
     ),
     no(
         Reason::Refused,
@@ -175,7 +188,7 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     ),
     no(
         Reason::NetworkAttachmentMissing,
-        "A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.",
+        "A `NetworkAttachmentDefinition` does not exist, or a pod has no address in the network of one.",
     ),
     stalls(
         Reason::NamespaceNotGranted,
@@ -190,9 +203,9 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
 const JUMP_HOST_READY: &[Meaning] = &[
     yes(
         Reason::Available,
-        "All entries are as specified. After a change of the spec, every pod that answers the agent has confirmed its files; for a pod that the \
-         agent cannot reach, it is enough that the pod is ready. After a change of the members it can stay `True` for the former members until \
-         the agent has checked the pods: to wait for new members, use `Ready`.",
+        "All entries are as specified. After a change of the spec, every pod that the agent can reach has confirmed its files; a pod that \
+         the agent cannot reach is ready. After a change of the members the condition can stay `True` until the agent has checked that the \
+         pods have the new configuration: use `Ready` to wait for new members.",
     ),
     yes(
         Reason::NoKeys,
@@ -200,8 +213,8 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     yes(
         Reason::PowerServiceUnavailable,
-        "ssh works, and the command `host` does not or soon will not: the agent does not serve PowerService, has no CA for it, or its \
-         certificate is one that jump hosts refuse or that expires soon. The message states which.",
+        "ssh works, but the command `host` fails or soon will: the agent does not serve PowerService or has no CA for it, or jump hosts \
+         refuse the certificate of PowerService, or this certificate expires soon. The message states which.",
     ),
     yes(
         Reason::BmcUnreachable,
@@ -230,23 +243,30 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::HostKeyInvalid,
-        "A host key in the jump host's own Secret cannot be used. The agent creates missing keys and changes none that exists: correct this one.",
+        "A host key in the jump host's own Secret cannot be used. The agent creates missing keys and does not change existing ones: correct \
+         this key in the Secret.",
     ),
     stalls(
         Reason::PortConflict,
-        "Another Service has a node port of the spec, or an older SIPCluster of the same namespace requests it; the message names the port, and the owner if that is in the same namespace.",
+        "Another Service has a node port that the spec requests, or an older SIPCluster of the same namespace requests the same port. The \
+         message names the port, and the owner if it is in the same namespace.",
     ),
     stalls(
         Reason::NameConflict,
-        "An object with the name of one of the agent's objects was not made for this SIPCluster, or a pod of another SIPCluster still runs under that name; the message states which. \
-         If the message names another `SIPCluster`, give the entry another `name`. If the object belongs to none, delete it or give the \
-         entry another `name`. If a pod is ending, wait. The agent retries within a minute.",
+        "An object that the agent did not make for this SIPCluster has the name of one of the objects that it makes, or a pod of another \
+         SIPCluster still has that name. The message states which. If the message names another `SIPCluster`, give the entry another `name`. \
+         If the object belongs to no `SIPCluster`, delete it or give the entry another `name`. If a pod is ending, wait. The agent retries \
+         within a minute.",
     ),
     stalls(
         Reason::OverrideNotAllowed,
-        "`override.service` has something that the site's configuration does not list; the message names it. Existing objects and pods stay as they are.",
+        "`override.service` sets something that the site's configuration does not allow; the message names it. Existing objects and pods \
+         stay as they are.",
     ),
-    no(Reason::Refused, "The API server refuses an object."),
+    no(
+        Reason::Refused,
+        "The API server refuses to create, change or delete an object; the message quotes it.",
+    ),
     no(
         Reason::NoAddress,
         "A member has no address in the network that the entry names.",
@@ -258,7 +278,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     no(
         Reason::NetworkAttachmentMissing,
-        "A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.",
+        "A `NetworkAttachmentDefinition` does not exist, or a pod has no address in the network of one.",
     ),
     stalls(
         Reason::NamespaceNotGranted,
@@ -277,15 +297,16 @@ const AUTH_READY: &[Meaning] = &[
     ),
     yes(
         Reason::StaticPasswords,
-        "All entries are as specified. `staticPasswords` is set, so users of its Secret can log in too. (With `BindingsRemain`, that is the reason, \
-         and the message states both.)",
+        "All entries are as specified. `staticPasswords` is set, so users of its Secret can log in too. (If `BindingsRemain` applies too, \
+         the reason is `BindingsRemain`, and the message states both.)",
     ),
     yes(
         Reason::BindingsRemain,
-        "All entries are as specified. `kubeconfigSecret` named another Secret before, and bindings of groups may remain in the cluster of that \
-         Secret's kubeconfig. The message names the Secret and the cause. The agent retries 10 s after each check. Keep the Secret unchanged \
-         until this reason is gone; another problem hides it. If the agent cannot use the Secret any more, since it, the cluster or the credentials \
-         are gone, see [Rights of groups](auth.md#rights-of-groups).",
+        "All entries are as specified. `kubeconfigSecret` named another Secret before, and bindings of groups may remain in the tenant \
+         cluster of the former Secret's kubeconfig. The message names that Secret and the cause. The agent retries 10 s after each check. \
+         Keep the former Secret unchanged until this reason is gone; while the entry has another problem, that is the reason instead. If the \
+         agent cannot use the former Secret any more, since it, the cluster or the credentials are gone, see [Rights of \
+         groups](auth.md#rights-of-groups).",
     ),
     no(
         Reason::Progressing,
@@ -293,12 +314,13 @@ const AUTH_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::ConnectorMissing,
-        "The entry has no connector and no static passwords, so no user could log in. No provider is made for it.",
+        "The entry has no connector and no static passwords, so no user could log in. The agent makes no provider for it.",
     ),
     no(
         Reason::SecretMissing,
-        "A Secret that the entry names does not exist or lacks a key (a `caSecret` without `tls.crt` or `tls.key` has the reason \
-         `CertificateInvalid`). Existing objects and pods stay as they are; only the users of `staticPasswords` are removed from the provider.",
+        "A Secret that the entry names does not exist or lacks a key (if a `caSecret` lacks `tls.crt` or `tls.key`, the reason is \
+         `CertificateInvalid`). Existing objects and pods stay as they are; only the users of `staticPasswords` are removed from the \
+         provider.",
     ),
     stalls(
         Reason::SecretInvalid,
@@ -310,7 +332,8 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::StorageUnreachable,
-        "The site's storage for identity providers does not answer, refuses the agent, or does not keep providers apart: the message states why.",
+        "The site's storage for identity providers does not answer, refuses the agent, or does not separate the data of the providers: the \
+         message states why.",
     ),
     no(
         Reason::CertificateInvalid,
@@ -322,11 +345,12 @@ const AUTH_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::ConfigurationInvalid,
-        "The agent wrote a configuration that Dex would read differently: this is a bug of the agent, report it. Existing objects and pods stay as they are.",
+        "Dex would interpret the configuration otherwise than the agent intends: this is a bug of the agent, report it. Existing objects and \
+         pods stay as they are.",
     ),
     no(
         Reason::IssuerConflict,
-        "Another provider answers at the address of the issuer: its keys are not those of this one.",
+        "Another provider answers at the issuer's address: the keys that it publishes are not those of this entry's provider.",
     ),
     stalls(
         Reason::IssuerUnknown,
@@ -334,12 +358,13 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::IssuerUnreachable,
-        "The agent cannot fetch the discovery document from the published address with the published CA, the agent may not connect to that address, or the document names another issuer.",
+        "The agent cannot fetch the discovery document from the published address with the published CA, or is not allowed to connect there, \
+         or the document names another issuer.",
     ),
     no(
         Reason::DirectoryUnreachable,
-        "A directory does not answer, answers that it is busy or fails, has a certificate that is not from the CA that the entry names, or \
-         has an address to which the agent may not connect.",
+        "A directory does not answer, answers that it is busy or fails, has a certificate that does not chain to the connector's `rootCA` \
+         (default: the CAs that the image trusts), or has an address to which the agent may not connect.",
     ),
     no(
         Reason::DirectoryRefusesBind,
@@ -361,29 +386,35 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::TenantRefuses,
-        "The tenant's API server refuses a call: the credentials of the kubeconfig, the list of bindings, or one binding (then the others are \
-         applied). The message states which. The provider runs.",
+        "The tenant's API server refuses the credentials of the kubeconfig, or to list bindings, or to write one binding; in the last case \
+         the agent has applied the others. The message states which. The provider runs.",
     ),
     stalls(
         Reason::PortConflict,
-        "Another Service uses the node port of the spec, or an older SIPCluster of the same namespace requests it.",
+        "Another Service has a node port that the spec requests, or an older SIPCluster of the same namespace requests the same port. The \
+         message names the port, and the owner if it is in the same namespace.",
     ),
     stalls(
         Reason::NameConflict,
-        "An object with the name of one of the agent's objects was not made for this SIPCluster, or a pod of another SIPCluster still runs under that name; the message states which. \
-         If the message names another `SIPCluster`, give the entry another `name`. If the object belongs to none, delete it or give the \
-         entry another `name`. If a pod is ending, wait. The agent retries within a minute.",
+        "An object that the agent did not make for this SIPCluster has the name of one of the objects that it makes, or a pod of another \
+         SIPCluster still has that name. The message states which. If the message names another `SIPCluster`, give the entry another `name`. \
+         If the object belongs to no `SIPCluster`, delete it or give the entry another `name`. If a pod is ending, wait. The agent retries \
+         within a minute.",
     ),
     stalls(
         Reason::OverrideNotAllowed,
-        "`override.service` has something that the site's configuration does not list; the message names it. Existing objects and pods stay as they are.",
+        "`override.service` sets something that the site's configuration does not allow; the message names it. Existing objects and pods \
+         stay as they are.",
     ),
-    no(Reason::Refused, "The API server refuses an object."),
+    no(
+        Reason::Refused,
+        "The API server refuses to create, change or delete an object; the message quotes it.",
+    ),
     no(Reason::ImagePull, "A pod's image cannot be pulled."),
     no(Reason::PodsFail, "Pods end or cannot be started."),
     no(
         Reason::NetworkAttachmentMissing,
-        "A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.",
+        "A `NetworkAttachmentDefinition` does not exist, or a pod has no address in the network of one.",
     ),
     stalls(
         Reason::NamespaceNotGranted,

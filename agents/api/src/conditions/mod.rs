@@ -165,8 +165,8 @@ impl ConditionType {
                 "The spec has sections whose agent this site does not have; the message names them. They do not affect `Ready`."
             }
             Self::Stalled => {
-                "Nothing changes until a person acts: the reason is that of the condition that the message names, one of those marked \
-                 *stalls* in its table. kstatus, which Flux uses, reports the cluster as failed."
+                "A person must act. The reason is that of the condition that the message names; the tables above mark such \
+                 reasons *stalls*. While this condition exists, kstatus, which Flux uses, reports the cluster as failed."
             }
         }
     }

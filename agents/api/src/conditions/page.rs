@@ -11,7 +11,7 @@ Each type has one owner. `observedGeneration` is the generation of the spec that
 `metadata.generation`, the condition does not describe the current spec. Types and reasons are stable; messages can change.
 
 `status.state` summarizes the conditions `Ready` and `Stalled` in one word: `Ready`, `Stalled` (not ready, and a person has to act) or
-`Progressing`. It is for programs that cannot select a condition: `airshipctl cluster status` reads it by the annotation
+`Progressing`. It is for programs that cannot read a condition: `airshipctl cluster status` reads it by the annotation
 `airshipit.org/status-check` of the definition. `status.roles` has the numbers of members.
 ";
 
@@ -24,11 +24,11 @@ pub fn page() -> String {
 
 fn section(kind: ConditionType) -> String {
     let absent = match kind.polarity() {
-        Polarity::Positive => "The normal status is `True`.",
-        Polarity::Negative => "Normally this condition does not exist.",
+        Polarity::Positive => "This condition is normally `True`",
+        Polarity::Negative => "Normally this condition does not exist",
     };
     let (meaning, owner) = (kind.meaning(), kind.owner());
-    let head = format!("\n## `{kind}`\n\n{meaning} {absent} Written by {owner}.\n");
+    let head = format!("\n## `{kind}`\n\n{meaning} {absent}; {owner} writes it.\n");
     let row = |Meaning {
                    reason,
                    status,

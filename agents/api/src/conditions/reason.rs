@@ -157,8 +157,8 @@ pub mod load_balancer {
 
     /// All entries are as specified.
     pub const AVAILABLE: Reason = Reason::Available;
-    /// All entries are as specified, and no member answers, as HAProxy sees it: mostly since nothing runs on them yet. The condition is
-    /// True: a cluster is Ready before its hosts can be provisioned.
+    /// All entries are as specified, and no member answers, as HAProxy observes, mostly because no program listens on the members yet. The
+    /// condition is True: a cluster is Ready before its hosts can be provisioned.
     pub const NO_REACHABLE_BACKEND: Reason = Reason::NoReachableBackend;
     /// All entries are as specified, and the Nodes of some members are not ready: these get connections only where no other member answers. The
     /// condition is True.
@@ -179,7 +179,7 @@ pub mod load_balancer {
     pub const PODS_FAIL: Reason = Reason::PodsFail;
     /// The site's template cannot be used, and the last one that could still is.
     pub const BAD_TEMPLATE: Reason = Reason::BadTemplate;
-    /// A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.
+    /// A `NetworkAttachmentDefinition` does not exist, or a pod has no address in the network of one.
     pub const NETWORK_ATTACHMENT_MISSING: Reason = Reason::NetworkAttachmentMissing;
 }
 
@@ -197,7 +197,8 @@ pub mod jump_host {
     pub const KEY_SECRET_INVALID: Reason = Reason::KeySecretInvalid;
     /// The Secret of `kubeconfigSecret` does not exist or has no kubeconfig.
     pub const KUBECONFIG_MISSING: Reason = Reason::KubeconfigMissing;
-    /// A host key in the jump host's own Secret cannot be used. The agent creates missing keys and changes none that exists: correct this one.
+    /// A host key in the jump host's own Secret cannot be used. The agent creates missing keys and does not change existing ones: correct
+    /// this key in the Secret.
     pub const HOST_KEY_INVALID: Reason = Reason::HostKeyInvalid;
     /// `PowerService` is not served, or pods cannot verify it. The condition is True: ssh works.
     pub const POWER_SERVICE_UNAVAILABLE: Reason = Reason::PowerServiceUnavailable;
