@@ -134,7 +134,7 @@ pub struct LdapSpec {
     /// Required. Host, and port if it is not 636 (389 with `startTLS`), such as `ldap.example.org:636`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Whether the provider connects without TLS and then upgrades the connection with StartTLS, before it sends any credential. Default:
+    /// Whether the provider connects without TLS and then upgrades the connection with `StartTLS`, before it sends any credential. Default:
     /// false, that is, TLS from the start.
     #[serde(default, rename = "startTLS", skip_serializing_if = "Option::is_none")]
     pub start_tls: Option<bool>,
