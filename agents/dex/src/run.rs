@@ -16,7 +16,7 @@ use crate::{
     storage::{StorageArgs, Store},
 };
 
-/// The Dex agent of a site: an identity provider for every tenant cluster that asks for one.
+/// The Dex agent of a site: runs an identity provider for each entry of `services.auth` of a `SIPCluster`.
 #[derive(Debug, clap::Parser)]
 #[command(name = "sip-dex-agent", version)]
 pub struct Args {

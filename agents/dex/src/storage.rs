@@ -35,7 +35,7 @@ const COMPARE: Duration = Duration::from_secs(10);
 /// The site's etcd for identity providers.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StorageArgs {
-    /// Address of the etcd in which identity providers store keys and tokens, such as `https://etcd:2379`; several by commas
+    /// Address of the etcd in which identity providers store keys and tokens, such as `https://etcd:2379`; separate several by commas
     #[arg(
         long = "storage-endpoint",
         env = "SIP_DEX_STORAGE_ENDPOINTS",
@@ -47,7 +47,7 @@ pub struct StorageArgs {
     /// CA certificates that the certificate of that etcd must chain to (PEM)
     #[arg(long = "storage-ca", env = "SIP_DEX_STORAGE_CA", value_name = "FILE")]
     pub ca: Option<PathBuf>,
-    /// User of that etcd who may add users
+    /// User of that etcd that the agent logs in as; it must have the right to add users
     #[arg(
         long = "storage-user",
         env = "SIP_DEX_STORAGE_USER",
@@ -55,7 +55,7 @@ pub struct StorageArgs {
         default_value = "root"
     )]
     pub user: String,
-    /// File with the password of that user, which separates providers: required with --storage-endpoint
+    /// File with the password of --storage-user. Required with --storage-endpoint: the agent gives each provider an etcd user of its own
     #[arg(
         long = "storage-password",
         env = "SIP_DEX_STORAGE_PASSWORD_FILE",

@@ -26,7 +26,7 @@ const REPORTS: Paths = Paths {
     starts_with: Some(STARTS_WITH_PATH),
 };
 
-/// Applies changes of the `ConfigMap` with the configuration to the HAProxy of its pod, without a restart.
+/// Watches the `ConfigMap` that holds the configuration, and applies each change to HAProxy in the same pod, without a restart.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "sip-haproxy-sidecar", version)]
 pub struct Args {
@@ -38,10 +38,10 @@ pub struct Args {
     /// Name of the `ConfigMap` with the configuration
     #[arg(long, env = "SIP_CONFIG_MAP", value_name = "NAME")]
     config_map: String,
-    /// Directory shared with HAProxy's container: for haproxy.cfg, and for master.sock, on which HAProxy's master process listens
+    /// Directory that HAProxy's container shares: holds haproxy.cfg and master.sock, the socket of HAProxy's master process
     #[arg(long, env = "SIP_DIRECTORY", value_name = "PATH")]
     directory: PathBuf,
-    /// Address of the port for probes, /metrics and /config, which returns the SHA-256 of the configuration that runs (plain HTTP)
+    /// Address of the HTTP port for probes and /metrics; GET /config returns the SHA-256 of the running configuration
     #[arg(long, env = "SIP_LISTEN", value_name = "ADDRESS", default_value = "[::]:8405")]
     listen: SocketAddr,
     /// How long to wait for open connections to a removed member before closing them

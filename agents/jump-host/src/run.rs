@@ -16,7 +16,7 @@ use crate::{
     service::{JumpHosts, Power},
 };
 
-/// The jump-host agent of a site: ssh entry to the tenants' nodes.
+/// The jump-host agent of a site: runs jump hosts, through which tenants reach their nodes by ssh.
 #[derive(Debug, clap::Parser)]
 #[command(name = "sip-jump-host-agent", version)]
 pub struct Args {
@@ -30,7 +30,7 @@ pub struct Args {
         default_value = "sip-jump-host-agent-power.sip-system.svc:8443"
     )]
     power_address: Authority,
-    /// CA certificates that `PowerService`'s certificate is issued from, for the pods (PEM)
+    /// CA certificates (PEM) with which jump hosts verify the certificate of `PowerService`
     #[arg(long, env = "SIP_POWER_CA", value_name = "FILE")]
     power_ca: Option<PathBuf>,
     #[command(flatten)]

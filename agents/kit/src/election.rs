@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 /// Which replica this is, and where the Lease is.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ElectionArgs {
-    /// Name of this replica, such as the name of its pod: a restarted container keeps the Lease [default: a unique name]
+    /// Name of this replica. If it is the name of the pod, a container that is restarted in the pod keeps the Lease [default: a unique name]
     #[arg(long, env = "SIP_REPLICA", value_name = "NAME")]
     replica: Option<String>,
     /// Namespace of the Lease for leader election [default: that of the service account]

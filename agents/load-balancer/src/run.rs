@@ -8,7 +8,7 @@ use render::load_balancer::Sidecar;
 
 use crate::{identity::MANAGER, service::LoadBalancers};
 
-/// The load-balancer agent of a site: HAProxy for the tenants' API servers and workers.
+/// The load-balancer agent of a site: runs HAProxy in front of the tenants' API servers and workers.
 #[derive(Debug, clap::Parser)]
 #[command(name = "sip-load-balancer-agent", version)]
 pub struct Args {

@@ -30,7 +30,7 @@ struct Args {
     /// Directory to write NAME.tar and NAME.cdx.json of each image to
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
-    /// Directory with built programs. Can be repeated: a program is taken from the first that has it
+    /// Directory with built programs. Can be repeated: the first directory that has a program is used for it
     #[arg(long, value_name = "DIR", required = true)]
     programs: Vec<PathBuf>,
     /// Directory of the workspace's Cargo.toml
@@ -42,7 +42,7 @@ struct Args {
     /// Commit that the programs were built from
     #[arg(long, value_name = "COMMIT")]
     revision: Option<String>,
-    /// URL of the source; user names and passwords in it are left out. What is no URL, such as a path, is ignored
+    /// URL of the source; user names and passwords in it are left out. A value that is not a URL, such as a path, is ignored
     #[arg(long, value_name = "URL", env = "SOURCE_URL", hide_env_values = true)]
     source: Option<String>,
     /// CA certificates that programs trust (PEM)
@@ -61,7 +61,7 @@ struct Args {
     /// Do not compress layers: for images that this machine imports at once
     #[arg(long)]
     uncompressed: bool,
-    /// Fail if an image has more megabytes to pull
+    /// Fail if more than this many megabytes have to be pulled for an image
     #[arg(long, value_name = "MB")]
     largest: Option<u64>,
     /// Images to write [default: all]

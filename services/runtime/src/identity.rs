@@ -257,10 +257,10 @@ pub struct Realm {
 /// Command-line form of a [`Realm`].
 #[derive(Debug, Clone, clap::Args)]
 pub struct RealmArgs {
-    /// SPIFFE trust domain of every identity (the URI of a certificate)
+    /// SPIFFE trust domain in the identity (SAN URI) of every certificate
     #[arg(long, env = "SIP_TRUST_DOMAIN", value_name = "DOMAIN")]
     pub trust_domain: TrustDomain,
-    /// Region of every identity
+    /// Region in the identity of every certificate
     #[arg(long, env = "SIP_REGION", value_name = "NAME")]
     pub region: Name,
 }

@@ -28,7 +28,7 @@ const FILE_AFFIXES: [&str; 2] = ["ledger-", ".export"];
 /// Options of the scheduled backups.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BackupArgs {
-    /// Directory into which the leading scheduler writes backups (exports of the ledger); without it, none
+    /// Directory into which the leader writes backups (exports of the ledger); without it, none
     #[arg(long, env = "SIP_BACKUP_DIR", value_name = "DIR")]
     pub backup_dir: Option<PathBuf>,
     /// Minutes between two backups

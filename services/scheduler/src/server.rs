@@ -39,7 +39,8 @@ pub struct Args {
     ledger: LedgerArgs,
     #[command(flatten)]
     backup: BackupArgs,
-    /// Address at which others reach this gRPC port; the other replicas report it while this one leads [default: that of --listen]
+    /// Address at which clients reach this gRPC port. While this replica is the leader, the other replicas give this address in their answers
+    /// [default: that of --listen]
     #[arg(long, env = "SIP_ADVERTISE", value_name = "ADDRESS")]
     advertise: Option<String>,
     /// Policy of a site: topology hierarchy, cordoned domains, quotas, namespace preference (YAML). Repeat it

@@ -27,7 +27,7 @@ pub enum Command {
     /// Plan from files, offline: which hosts each SIPCluster would claim, keep and release
     #[command(after_help = help::PLAN_HELP)]
     Plan(Plan),
-    /// List, from files, the clusters that would lose members, or their majority, if a domain failed
+    /// List the clusters that would lose members, and the roles that would lose most of theirs, if a domain failed; reads files
     #[command(after_help = help::LOSE_HELP)]
     Lose(Lose),
     /// What needs the region: its scheduler, ledger or certificates, or a site's API server.
@@ -47,13 +47,13 @@ pub struct Plan {
     /// JSON or YAML file, directory with *.yaml, *.yml and *.json, or standard input (-). Can be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE_OR_DIR", required = true)]
     pub files: Vec<PathBuf>,
-    /// Namespace of objects that name none
+    /// Namespace of objects without a namespace
     #[arg(short, long, default_value = "default", value_parser = |text: &str| Namespace::new(text))]
     pub namespace: Namespace,
-    /// Print only this cluster, and set the exit code by it alone; the others are still planned
+    /// Print only this cluster. The exit code is that of this cluster; the command plans the others too
     #[arg(long, value_name = "NS/NAME", value_parser = |text: &str| text.parse::<ClusterName>())]
     pub cluster: Option<ClusterName>,
-    /// File with the policy of the site, in the format of the scheduler's --site-policy
+    /// File with the site policy, in the format of the scheduler's --site-policy
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// Output format
@@ -67,13 +67,13 @@ pub struct Lose {
     /// The label and its value that all hosts of the domain have
     #[arg(value_name = "KEY=VALUE", value_parser = crate::lose::domain)]
     pub domain: placement::Domain,
-    /// Assume that the result of `sipctl plan` for the same input has been carried out
+    /// Assume that the changes that `sipctl plan` prints for the same input have been made
     #[arg(long)]
     pub planned: bool,
     /// JSON or YAML file, directory with *.yaml, *.yml and *.json, or standard input (-). Can be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE_OR_DIR", required = true)]
     pub files: Vec<PathBuf>,
-    /// Namespace of objects that name none
+    /// Namespace of objects without a namespace
     #[arg(short, long, default_value = "default", value_parser = |text: &str| Namespace::new(text))]
     pub namespace: Namespace,
     /// Output format

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 /// How a plan is printed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Output {
-    /// Text for people
+    /// A table
     Table,
     /// JSON in a stable format
     Json,

@@ -10,12 +10,12 @@ const EXIT_CODES: &str = "Exit codes:
   1  another failure, such as a file that cannot be read
   2  wrong arguments
   3  refused: the call is not allowed, or the state of the host does not permit it; nothing was changed
-  4  not possible now: no replica serves, the scheduler or API server does not answer, or a limit is reached; nothing was changed
+  4  not possible now: no replica of the service serves calls, the scheduler or API server does not answer, or a limit is reached; nothing was changed
   5  the host's BMC failed; nothing was changed
-  6  unknown: the action was sent or may have been, and its effect was not observed; `host status` shows the host
+  6  unknown: the service may have sent the action, and its effect was not observed; `host status` prints the power state
 
-NAME is the name of a host, NAMESPACE/NAME, or its ordinal name after an @, such as @worker-3. `status` and `console` also take the name up
-to its first dot, and the ordinal name without @; these may be the name of another host, so `reboot`, `on` and `off` refuse them.";
+NAME is a host's name, NAMESPACE/NAME, or @ and its ordinal name, such as @worker-3. `status` and `console` also accept the part of the
+name before its first dot, and the ordinal name without @. Another host may have such a name, so `reboot`, `on` and `off` refuse it.";
 
 /// Power control of the hosts of this cluster
 #[derive(Debug, Parser)]
@@ -64,7 +64,7 @@ pub(crate) struct ServerArguments {
         default_value = "/var/run/secrets/sip/power/token"
     )]
     pub(crate) token: PathBuf,
-    /// Seconds to wait for a replica that serves
+    /// Seconds to wait for a replica of the service that serves calls
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=600))]
     pub(crate) wait: u16,
 }
@@ -105,7 +105,7 @@ pub(crate) struct Forced {
     /// Name of the host, or its ordinal name such as @worker-3
     #[arg(value_name = "NAME")]
     pub(crate) host: String,
-    /// Act at once, without a shutdown of the operating system
+    /// Reset or power off the host at once, instead of asking its operating system to shut down
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -29,10 +29,10 @@ const WINDOW_BYTES: u32 = 64 << 10;
 #[command(next_help_heading = "Power control")]
 #[allow(clippy::struct_field_names, reason = "they are the names of the options")]
 pub struct ServeArgs {
-    /// Address of the gRPC port for power control; without it, power control is not served
+    /// Address of the gRPC port for power control; without it the agent serves no power control
     #[arg(long, env = "SIP_POWER_LISTEN", value_name = "ADDRESS", requires_all = ["power_tls_cert", "power_tls_key"])]
     power_listen: Option<SocketAddr>,
-    /// Certificate chain of that port (PEM, leaf first), for the DNS name that clients connect to
+    /// Certificate chain of the power-control port (PEM, leaf first), for the DNS name that clients connect to
     #[arg(
         long,
         env = "SIP_POWER_TLS_CERT",
@@ -40,7 +40,7 @@ pub struct ServeArgs {
         requires = "power_listen"
     )]
     power_tls_cert: Option<PathBuf>,
-    /// Private key of that port (PEM)
+    /// Private key of the power-control port (PEM)
     #[arg(
         long,
         env = "SIP_POWER_TLS_KEY",

@@ -46,7 +46,7 @@ pub struct Args {
     /// Namespace of the `ConfigMap` and the Secret
     #[arg(long, value_name = "NAME")]
     namespace: String,
-    /// Name of the `ConfigMap` with the files
+    /// Name of the `ConfigMap` that holds the files for --directory
     #[arg(long, value_name = "NAME")]
     config_map: String,
     /// Name of the Secret with private keys for the nodes

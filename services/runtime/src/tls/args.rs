@@ -30,8 +30,9 @@ pub struct ServerTlsArgs {
         required_unless_present = "plaintext_loopback"
     )]
     pub tls_client_ca: Option<PathBuf>,
-    /// Directory with the CA certificates of each site in SITE.crt: an agent's certificate must chain to those of its site, and
-    /// all others must be issued by one of --tls-client-ca itself. Without this option, agents chain to --tls-client-ca too
+    /// Directory with one file SITE.crt for each site: the CA certificates (PEM) of that site. The certificate of an agent must chain to the
+    /// CA of its site; every other certificate must be issued directly by a CA in --tls-client-ca. Without this option, certificates of
+    /// agents chain to --tls-client-ca too
     #[arg(long, env = "SIP_TLS_SITE_CA_DIR", value_name = "DIR")]
     pub tls_site_ca_dir: Option<PathBuf>,
     /// File with denied callers, one per line: `sha256:` and the digest of a certificate, or an identity (URI). Their open

@@ -9,29 +9,30 @@ use crate::call::CallKind;
 #[command(next_help_heading = "Limits of each identity")]
 #[allow(clippy::struct_field_names, reason = "they are the names of the options")]
 pub struct LimitArgs {
-    /// Concurrent changes (such as `ApplyCluster`) of one identity, and as many concurrent short reads
+    /// Maximum number of concurrent changes (such as `ApplyCluster`) of one identity; the same number of concurrent short reads is allowed besides
     #[arg(long, env = "SIP_LIMIT_CALLS", value_name = "NUMBER", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     limit_calls: u32,
-    /// Concurrent large reads of one identity: `ListHosts`, `ListPlacements`, `ListDecisions`, `FindCapacity`, `ExportLedger`
+    /// Maximum number of concurrent large reads of one identity: `ListHosts`, `ListPlacements`, `ListDecisions`, `FindCapacity`, `ExportLedger`
     #[arg(long, env = "SIP_LIMIT_SCANS", value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     limit_scans: u32,
-    /// Concurrent watches of one identity
+    /// Maximum number of concurrent watches of one identity
     #[arg(long, env = "SIP_LIMIT_WATCHES", value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     limit_watches: u32,
     /// Calls per second of one identity; the burst is twice as many
     #[arg(long, env = "SIP_LIMIT_RATE", value_name = "CALLS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     limit_rate: u32,
-    /// Buffer limit of one identity in MiB, for requests of more than 4 KiB with a spec. The limits of other messages are fixed
-    /// fractions of it
+    /// Mebibytes of requests that have a spec and more than 4 KiB, which the scheduler buffers for one identity. For other messages it
+    /// buffers fixed fractions of this
     #[arg(long, env = "SIP_LIMIT_BUFFER_MIB", value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u32).range(17..=1024))]
     limit_buffer_mib: u32,
-    /// Concurrent connections of one identity; a further one replaces the oldest
+    /// Maximum number of concurrent connections of one identity; the scheduler closes the oldest for a further one
     #[arg(long, env = "SIP_LIMIT_CONNECTIONS", value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     limit_connections: u32,
-    /// Concurrent unauthenticated handshakes of all callers together; a further one replaces one that sends nothing
+    /// Maximum number of concurrent unauthenticated handshakes of all callers together; for a further one the scheduler closes one whose
+    /// caller sends nothing
     #[arg(long, env = "SIP_LIMIT_HANDSHAKES", value_name = "NUMBER", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     limit_handshakes: u32,
-    /// Concurrent identities of each site, of operators, and of readers
+    /// Maximum number of identities that call at the same time: for each site, for operators, and for readers
     #[arg(long, env = "SIP_LIMIT_IDENTITIES", value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     limit_identities: u32,
 }

@@ -10,25 +10,26 @@ use crate::error::Error;
 #[command(next_help_heading = "Limits of each site")]
 #[allow(clippy::struct_field_names, reason = "they are the names of the options")]
 pub struct LimitArgs {
-    /// Sites that the region may have
+    /// Maximum number of sites of the region
     #[arg(long = "sites", env = "SIP_SITES", value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     site_number: u32,
-    /// Mebibytes of memory that the process may have: it does not start when --sites times the limits of a site exceed them
+    /// Mebibytes of memory that the process may use. The scheduler does not start if the memory that all sites (--sites) may use, together
+    /// with a fixed reserve, exceeds this
     #[arg(long = "memory-mib", env = "SIP_MEMORY_MIB", value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     site_memory_mib: Option<u32>,
-    /// Hosts that a site may report
+    /// Maximum number of hosts that a site reports
     #[arg(long, env = "SIP_SITE_HOSTS", value_name = "NUMBER", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
     site_hosts: u32,
-    /// `SIPCluster`s that a site may report, and records that the ledger may have of it
+    /// Maximum number of `SIPCluster`s that a site reports, and of its records in the ledger
     #[arg(long, env = "SIP_SITE_CLUSTERS", value_name = "NUMBER", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     site_clusters: u32,
-    /// Hosts that the status of one `SIPCluster` may name
+    /// Maximum number of hosts in the status of one `SIPCluster`
     #[arg(long, env = "SIP_SITE_MEMBERS", value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     site_members: u32,
-    /// Mebibytes of hosts and `SIPCluster`s that a site may report
+    /// Maximum size in MiB of the hosts and `SIPCluster`s that a site reports
     #[arg(long, env = "SIP_SITE_INVENTORY_MIB", value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     site_inventory_mib: u32,
-    /// Mebibytes of records that the ledger may have of a site
+    /// Maximum size in MiB of the records of a site in the ledger
     #[arg(long, env = "SIP_SITE_RECORDS_MIB", value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     site_records_mib: u32,
 }

@@ -17,7 +17,7 @@ pub struct LedgerArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Location {
-    /// File of the ledger, for a single scheduler; it is created if it does not exist
+    /// File of the ledger, if only one scheduler runs; it is created if it does not exist
     #[arg(long, env = "SIP_LEDGER", value_name = "FILE")]
     ledger: Option<PathBuf>,
     /// Endpoints of the etcd cluster that holds the ledger, for several replicas with one leader

@@ -10,7 +10,7 @@ Exit code: 0 when every cluster is placed, 2 when one is refused, partial or inv
 
 pub(super) const LOSE_HELP: &str = "\
 Members are the hosts that labels and status.placement name; releasing hosts do not count. With --planned, members are the hosts that
-each cluster has once `sipctl plan` for the same input has been carried out.
+each cluster has after the changes that `sipctl plan` prints for the same input.
 
 Exit code: 0 when every role keeps more than half of its members, 2 when one does not, 1 when the input cannot be read.
 

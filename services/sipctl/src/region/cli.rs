@@ -19,7 +19,7 @@ use crate::region::ssh::{JumpHostArgs, Ssh};
 /// What to do with a region.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Check how the scheduler would adopt a site of the Airship SIP operator, before its migration
+    /// Show how the scheduler would adopt a site of the Airship SIP operator; run it before the migration
     #[command(after_help = help::ADOPT_HELP)]
     Adopt(Adopt),
     /// Export, import or check the ledger: backups, and moves between a file and etcd
@@ -34,19 +34,19 @@ pub enum Command {
         #[command(subcommand)]
         action: Certs,
     },
-    /// Override safeguards of a site; for operators only
+    /// Repair the scheduler's records of a site after a restore or a lost ledger; for operators only
     Site {
         /// What to do with it.
         #[command(subcommand)]
         action: Site,
     },
-    /// Release a host of a SIPCluster that does not exist: its labels name that SIPCluster, or the ledger holds the host for it; for operators only
+    /// Release a host whose SIPCluster does not exist but is still named by the host's labels or in the ledger; for operators only
     #[command(after_help = help::OVERRIDE_HELP)]
     ReleaseOrphan(ReleaseOrphan),
     /// Exclude a host, or all hosts of a domain, from new claims; members stay
     #[command(after_help = help::CORDON_HELP)]
     Cordon(Mark),
-    /// Admit a host, or the hosts of a domain, to new claims again; also withdraws `sipctl replace`
+    /// Admit a host, or the hosts of a domain, to new claims again; also removes the annotation that `sipctl replace` sets
     #[command(after_help = help::UNCORDON_HELP)]
     Uncordon(Mark),
     /// Replace a healthy member; it stays until its replacement is bound
@@ -55,10 +55,11 @@ pub enum Command {
     /// Mark a host as failed; a member on it is replaced
     #[command(after_help = help::MARK_FAILED_HELP)]
     MarkFailed(Request),
-    /// Confirm that nothing routes to a host that its cluster releases, in place of the load-balancer agent; for users whom the policy sip-host-labels exempts
+    /// Confirm, instead of the load-balancer agent, that no pod routes to a host that is being released; only for users whom the admission
+    /// policy sip-host-labels exempts
     #[command(after_help = help::CONFIRM_RELEASE_HELP)]
     ConfirmRelease(Confirmation),
-    /// Print a kubeconfig with which users log in to a tenant cluster at its identity provider
+    /// Print a kubeconfig for users who log in to a tenant cluster through its identity provider
     #[command(after_help = help::KUBECONFIG_HELP)]
     Kubeconfig(kubeconfig::Request),
     /// Print an ssh configuration for a cluster's jump host and nodes
@@ -84,12 +85,15 @@ pub struct Connection {
 /// What to do with a site.
 #[derive(Debug, Subcommand)]
 pub enum Site {
-    /// Remove the recorded Leases of the agents that have reported for a site. Use it when current agents are refused as SUPERSEDED because
-    /// the API server of the site was restored from a backup, and its Lease with it
+    /// Remove the Leases that the scheduler has recorded for a site's agents
+    ///
+    /// Use it if the API server of the site was restored from a backup, and the scheduler refuses the current agents as SUPERSEDED.
     #[command(after_help = help::OVERRIDE_HELP)]
     ResetFence(ResetFence),
-    /// Raise the site's revision above every annotation placement-revision of its hosts and every SIPCluster status, so that hosts
-    /// that were released under a lost ledger or in another site can be claimed. Claims do not change
+    /// Raise the revision of a site above the release marks of its hosts and above the statuses of its SIPClusters
+    ///
+    /// Use it if hosts cannot be claimed because their release mark (annotation placement-revision) was issued by a lost ledger or in another
+    /// site. No claim changes.
     #[command(after_help = help::OVERRIDE_HELP)]
     Repair(Repair),
 }
@@ -142,16 +146,16 @@ pub struct ReleaseOrphan {
 /// Check an adoption.
 #[derive(Debug, clap::Args)]
 pub struct Adopt {
-    /// Required: the command only checks, and changes nothing
+    /// Required. The command changes nothing with it, and refuses to run without it
     #[arg(long, required = true)]
     pub dry_run: bool,
     /// Read a JSON or YAML file, a directory, or standard input (-) instead of the API server. Can be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE_OR_DIR", conflicts_with_all = ["kubeconfig", "context"])]
     pub files: Vec<PathBuf>,
-    /// Namespace of objects in files that name none
+    /// Namespace of the objects without a namespace in the files
     #[arg(short, long, default_value = "default", value_parser = |text: &str| Namespace::new(text))]
     pub namespace: Namespace,
-    /// File with the policy of the site, in the format of the scheduler's --site-policy
+    /// File with the site policy, in the format of the scheduler's --site-policy
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// The site's API server.
@@ -167,12 +171,12 @@ pub struct Adopt {
 pub enum Ledger {
     /// Write the whole ledger of a running scheduler to a file; for operators only
     Export(Export),
-    /// Fill an empty ledger from an exported file or from another ledger; no scheduler may run on either
+    /// Fill an empty ledger from an exported file or from another ledger; no scheduler may have either ledger open
     Import(Import),
     /// Validate every record of an exported file, or of a ledger that no scheduler has open
-    #[command(after_help = "Exit code: 0 if every record is valid, 2 if one is not, 1 if it cannot be read.")]
+    #[command(after_help = help::CHECK_HELP)]
     Check(Check),
-    /// Compare an exported file with a live site, before a restore: which claims would stay, change or be lost
+    /// Show which claims of a site would stay, change or be lost if a ledger were restored from an exported file
     #[command(after_help = help::REHEARSE_HELP)]
     Rehearse(Rehearse),
 }
@@ -189,9 +193,7 @@ pub enum Certs {
     /// Deny a certificate, or all certificates of an identity
     Deny(Deny),
     /// List the certificates, and when each expires
-    #[command(
-        after_help = "Exit code: 0 if no certificate is due for renewal, 2 if one is, 1 if the directory cannot be read."
-    )]
+    #[command(after_help = help::SHOW_HELP)]
     Show(Show),
 }
 
@@ -249,7 +251,7 @@ pub struct Deny {
     /// File of a certificate, or an identity such as operator/ana
     #[arg(value_name = "FILE_OR_IDENTITY")]
     pub who: String,
-    /// Reason, written as a comment beside the entry
+    /// Reason, written as a comment in DIR/denied, the list of denied callers
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub why: String,
 }
@@ -260,7 +262,7 @@ pub struct Show {
     /// Directory that `sipctl certs init` created
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// Days before its expiry from which a certificate is due for renewal
+    /// A certificate is due for renewal when it expires within this number of days
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     pub warn_days: u32,
 }
@@ -314,7 +316,7 @@ pub struct Rehearse {
     /// Read a JSON or YAML file, a directory, or standard input (-) instead of the API server. Can be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE_OR_DIR", conflicts_with_all = ["kubeconfig", "context"])]
     pub files: Vec<PathBuf>,
-    /// Namespace of objects in files that name none
+    /// Namespace of the objects without a namespace in the files
     #[arg(short, long, default_value = "default", value_parser = |text: &str| Namespace::new(text))]
     pub namespace: Namespace,
     /// The site's API server.

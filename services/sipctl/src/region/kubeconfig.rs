@@ -32,7 +32,7 @@ pub struct Request {
     /// URL of the tenant's API servers [default: address and port of the load balancer in the status]
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,
-    /// File with the CA certificates (PEM) of the tenant's API servers [default: the CA certificates of the machine that runs kubectl]
+    /// File with the CA certificates (PEM) of the tenant's API servers [default: the CA certificates of the computer that runs kubectl]
     #[arg(long, value_name = "FILE")]
     pub certificate_authority: Option<PathBuf>,
     /// The site's API server.

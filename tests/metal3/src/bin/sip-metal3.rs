@@ -9,9 +9,9 @@ use metal3::{
     provider::Pauses,
 };
 
-/// Plays Cluster API and its provider for metal3, as far as they act on hosts.
+/// Simulates what Cluster API and its metal3 provider do to hosts.
 ///
-/// It uses the cluster of the current kubeconfig, in which the definitions of tests/metal3/crds.yaml are to be.
+/// The cluster of the current kubeconfig must have the CRDs of tests/metal3/crds.yaml.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {

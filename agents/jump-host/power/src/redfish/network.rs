@@ -23,10 +23,11 @@ use crate::bmc::Address;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "BMCs")]
 pub struct NetworkArgs {
-    /// CA certificates (PEM) that BMCs' certificates may chain to, besides those of the machine
+    /// Further CA certificates (PEM) for the certificates of BMCs, besides those that the agent's image trusts
     #[arg(long, env = "SIP_BMC_CA", value_name = "FILE")]
     bmc_ca: Option<PathBuf>,
-    /// HTTP proxy for the BMCs of jump hosts with `bmc.proxy: true`, such as `http://proxy.example:3128`
+    /// HTTP proxy through which the agent connects to BMCs for clusters whose `jumpHost` entry has `bmc.proxy: true`, such as
+    /// `http://proxy.example:3128`
     #[arg(long, env = "SIP_BMC_PROXY", value_name = "URL")]
     bmc_proxy: Option<Proxy>,
 }

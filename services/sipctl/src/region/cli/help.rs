@@ -18,18 +18,24 @@ files cannot be read.
   sipctl adopt --dry-run
   kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl adopt --dry-run -f -";
 
+pub(super) const CHECK_HELP: &str = "\
+Exit code: 0 when every record is valid, 2 when one is not, 1 when the file or ledger cannot be read.";
+
+pub(super) const SHOW_HELP: &str = "\
+Exit code: 0 when no certificate is due for renewal, 2 when one is, 1 when the directory cannot be read.";
+
 pub(super) const REHEARSE_HELP: &str = "\
 Loads the export in memory as a scheduler would, and reads the site with the kubeconfig of kubectl, or files. Nothing changes.
-The log of decisions may have any size: it is read entry by entry. The rest may have 1 GiB.
+The command reads the log of decisions entry by entry, so it may be of any size. The rest of the export may have at most 1 GiB.
 
-Exit code: 0 when no claim would be lost or changed, 2 when there is a conflict or the export is damaged, 1 when the export, the
-site or the files cannot be read.
+Exit code: 0 when there is no conflict, such as a claim that would change or be lost, 2 when there is one or the export is damaged,
+1 when the export, the site or the files cannot be read.
 
   sipctl ledger rehearse ledger.export --site site-a
   kubectl get baremetalhosts,sipclusters -A -o yaml | sipctl ledger rehearse ledger.export --site site-a -f -";
 
 pub(super) const OVERRIDE_HELP: &str = "\
-Prints what it will change first; with --dry-run it stops there.
+First prints what it would change. With --dry-run it changes nothing.
 
 Exit code: 0 when it is done, 2 when the scheduler refuses it, 1 when the scheduler cannot be reached.
 
@@ -40,7 +46,8 @@ macro_rules! host_help {
     ($example:literal) => {
         concat!(
             "\
-Prints what it will change first; with --dry-run it stops there. It writes to the host's API server by the kubeconfig of kubectl.
+First prints what it would change. With --dry-run it changes nothing. It writes to the API server of the host's site, with the kubeconfig
+that kubectl uses.
 
 Exit code: 0 when the host is as requested, 2 when it is refused, 1 when the API server cannot be reached.
 
@@ -50,15 +57,15 @@ Exit code: 0 when the host is as requested, 2 when it is refused, 1 when the API
     };
 }
 
-/// The help of a command that writes a host or a policy, with the name of the command.
+/// The help of a command that writes a host or a site policy, with the name of the command.
 macro_rules! domain_help {
     ($command:literal) => {
         concat!(
             "\
-Prints what it will change first; with --dry-run it stops there. A host is annotated on its site's API server; a domain
-is written into the site's policy, which a running scheduler reloads by itself.
+First prints what it would change. With --dry-run it changes nothing. For a host, it annotates the BareMetalHost. For a domain, it writes
+the domain to the site policy, which the scheduler reads again without a restart.
 
-Exit code: 0 when the host or policy is as requested, 2 when it is refused, 1 when the API server or the file cannot be reached.
+Exit code: 0 when the host or site policy is as requested, 2 when it is refused, 1 when the API server or the file cannot be reached.
 
   sipctl ",
             $command,

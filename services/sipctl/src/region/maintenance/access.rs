@@ -11,7 +11,7 @@ use kube::{
 /// How the API server is reached.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Access {
-    /// Kubeconfig file of the API server [default: as kubectl finds it]
+    /// Kubeconfig of the site's API server [default: the one that kubectl uses]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig [default: the current one]

@@ -23,10 +23,10 @@ use crate::region::outcome::{DRY_RUN, Outcome};
 #[derive(Clone, Debug, clap::Args)]
 #[group(multiple = false)]
 pub struct PolicyArgs {
-    /// For a domain: file with the policy of the site, in the format of the scheduler's --site-policy
+    /// For a domain: file with the site policy, in the format of the scheduler's --site-policy
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// For a domain: `ConfigMap` with the policy of the site, in the scheduler's cluster [default key: policy.yaml]
+    /// For a domain: `ConfigMap` with the site policy, in the Kubernetes cluster of the scheduler [default key: policy.yaml]
     #[arg(long, value_name = "NS/NAME[/KEY]", value_parser = config_map)]
     policy_configmap: Option<ConfigMapKey>,
 }

@@ -60,7 +60,7 @@ pub struct Request {
     /// The BareMetalHost
     #[arg(value_name = "NS/NAME", value_parser = |text: &str| text.parse::<HostName>())]
     host: HostName,
-    /// Remove the annotation again
+    /// Remove the annotation that this command sets
     #[arg(long)]
     undo: bool,
     #[command(flatten)]

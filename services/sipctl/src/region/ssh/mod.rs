@@ -26,10 +26,10 @@ pub struct JumpHostArgs {
     /// The SIPCluster
     #[arg(value_name = "NS/NAME")]
     cluster: ClusterName,
-    /// Address of the jump host, if the status has none: the address of any node of the site
+    /// Address of the jump host, such as that of any node of the site's Kubernetes cluster. Required if the status has no address
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
-    /// Which jump host leads to the nodes, by the name of its endpoint in the status, if the cluster has several
+    /// Name of the jump host, as in status.endpoints. Required if the cluster has several
     #[arg(long, value_name = "NAME")]
     jump_host: Option<String>,
     #[command(flatten)]

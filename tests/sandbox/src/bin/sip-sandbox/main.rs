@@ -29,7 +29,7 @@ enum Command {
     Demo(demo::Options),
     /// Measures how long a site takes from a new cluster to its last labelled host
     Bench(bench::Options),
-    /// Measures how much longer clusters take beside those of a hostile tenant
+    /// Measures how much longer it takes to place clusters while a hostile tenant has clusters in the same site
     Hostile(bench::hostile::Options),
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Options {
     /// Number of fake nodes
     #[arg(long, default_value_t = 3)]
     nodes: u32,
-    /// Start one real node instead, with an image haproxy:2.8 built from this machine's HAProxy; needs root on Linux
+    /// Start one real node instead of fake nodes, with an image haproxy:2.8 built from the HAProxy of this computer; needs root on Linux
     #[arg(long, conflicts_with = "nodes")]
     real_node: bool,
 }

@@ -22,16 +22,16 @@ pub(crate) struct Options {
     /// Number of hosts of each site; the sites are measured one after the other
     #[arg(long, value_name = "NUMBER", value_delimiter = ',', default_values_t = [1_000, 10_000])]
     hosts: Vec<u32>,
-    /// Number of clusters of 3 + 20 hosts that are created one after the other
+    /// Number of clusters of 3 control-plane hosts and 20 workers that are created one after the other
     #[arg(long, default_value_t = 10)]
     clusters: u16,
-    /// Number of clusters of 3 + 4 hosts that are created at once in the last site
+    /// Number of clusters of 3 control-plane hosts and 4 workers that are created at once in the last site
     #[arg(long, default_value_t = 100)]
     burst: u16,
-    /// Number of clusters in the last site before clusters of 3 + 20 hosts are measured again
+    /// Number of clusters that the last site holds when clusters of 3 control-plane hosts and 20 workers are measured the second time
     #[arg(long, default_value_t = 500)]
     standing: u16,
-    /// Seconds at the end in which nobody may write
+    /// Seconds at the end during which any write of an agent makes the benchmark fail
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     idle: u64,
     /// Also list the API calls for clusters that are created one after the other, by agent, verb and resource

@@ -28,10 +28,10 @@ pub(crate) struct Options {
     /// Number of hosts of the site
     #[arg(long, value_name = "NUMBER", default_value_t = 1_500)]
     hosts: u32,
-    /// Number of clusters of 3 + 4 hosts that are created at once
+    /// Number of clusters of 3 control-plane hosts and 4 workers that are created at once
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     clusters: u16,
-    /// How often they are created without the hostile tenant's objects, and as often beside them
+    /// Number of rounds: each creates the clusters without the objects of the hostile tenant, and then beside them
     #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     rounds: u16,
 }
