@@ -22,33 +22,28 @@ use super::{
 };
 use crate::apply::{apply, code};
 
-/// Applies Service and configuration, unless they stand as they were applied last. The Service comes first, since it is what can be
-/// refused; conflicts that are known are found before anything is applied.
+/// Applies Service and configuration, unless they stand as they were applied last.
 pub(super) async fn expose(
     site: &Site,
     observed: &Observed<'_>,
     objects: Objects<Prepared>,
 ) -> Result<Result<Objects<Exposed>, Problem>, Error> {
-    let exposure = match site.last_applied.exposure(&site.stores, &objects) {
-        Some(unchanged) => unchanged,
-        None => match apply_exposure(site, observed, &objects).await? {
-            Ok(applied) => applied,
-            Err(problem) => return Ok(Err(problem)),
-        },
-    };
-    let running = site.last_applied.workload(&site.stores, &objects);
-    Ok(Ok(objects.exposed(
-        exposure.service,
-        exposure.configured_at,
-        running,
-    )))
+    let exposure = apply_exposure(site, observed, &objects).await?;
+    Ok(exposure.map(|exposure| {
+        let running = site.last_applied.workload(&site.stores, &objects);
+        objects.exposed(exposure.service, exposure.configured_at, running)
+    }))
 }
 
+/// The Service comes first, since it is what can be refused; conflicts that are known are found before anything is applied.
 async fn apply_exposure(
     site: &Site,
     observed: &Observed<'_>,
     objects: &Objects<Prepared>,
 ) -> Result<Result<Exposure, Problem>, Error> {
+    if let Some(unchanged) = site.last_applied.exposure(&site.stores, objects) {
+        return Ok(Ok(unchanged));
+    }
     let object = observed.object();
     let rendered = objects.service();
     if let Some(problem) = node_port_conflicts::conflict(site, object, rendered) {
@@ -65,13 +60,9 @@ async fn apply_exposure(
             return Ok(Err(node_port_conflicts::explain(site, rendered, &message)));
         }
     };
-    let configuration = site.last_applied.standing_configuration(&site.stores, objects);
-    let configuration = match configuration {
-        Some(unchanged) => unchanged,
-        None => match apply_configuration(site, observed, objects).await? {
-            Ok(applied) => applied,
-            Err(problem) => return Ok(Err(problem)),
-        },
+    let configuration = match apply_configuration(site, observed, objects).await? {
+        Ok(configuration) => configuration,
+        Err(problem) => return Ok(Err(problem)),
     };
     let configured_at = configuration.at;
     site.last_applied
@@ -82,12 +73,15 @@ async fn apply_exposure(
     }))
 }
 
-/// Applies what pods read.
+/// Applies what pods read, unless it stands: a change of the Service alone does not write it again.
 async fn apply_configuration(
     site: &Site,
     observed: &Observed<'_>,
     objects: &Objects<Prepared>,
 ) -> Result<Result<Configuration, Problem>, Error> {
+    if let Some(unchanged) = site.last_applied.standing_configuration(&site.stores, objects) {
+        return Ok(Ok(unchanged));
+    }
     let object = observed.object();
     let (mut versions, mut written) = (Vec::new(), None);
     let (uid, name) = (object.uid().unwrap_or_default(), object.name_any());

@@ -158,7 +158,9 @@ impl<'a> Observed<'a> {
     }
 
     /// Names of the instances that may serve at present: those with a Service, and a Deployment that is to have pods and had available ones,
-    /// whatever changes of it are under way.
+    /// whatever changes of it are under way. The record does not decide here, since an instance that does not serve is deleted. Its value is `false`
+    /// also where pods were available only while the scheduler did not answer or the entry was refused, and where an agent that found no record
+    /// started while they were away. So an instance that was scaled up from 0 counts, even if its pods never came.
     pub(super) fn serving(&self) -> BTreeSet<&str> {
         self.names_of(|_, _, deployment| may_serve(deployment))
     }

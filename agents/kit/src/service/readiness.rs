@@ -86,7 +86,7 @@ pub(super) fn may_serve(deployment: &Deployment) -> bool {
 
 /// Whether pods of a Deployment serve as the spec asks: while new ones are made, those of before are available, or some of a rollout that is over.
 /// Without pods the Deployment is complete and available, and stays complete when it is scaled up.
-pub(super) fn has_served(deployment: &Deployment) -> bool {
+pub(super) fn serves_as_specified(deployment: &Deployment) -> bool {
     let Some(status) = &deployment.status else {
         return false;
     };
@@ -152,11 +152,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_pods_that_were_available_have_served() {
+    fn only_pods_that_were_available_serve() {
         let available = |status: &str| json!({"type": "Available", "status": status});
         let rollout = |reason: &str| json!({"type": "Progressing", "status": "True", "reason": reason});
         let (over, updated) = ("NewReplicaSetAvailable", "ReplicaSetUpdated");
-        for (replicas, observed, pods, conditions, has, may) in [
+        for (replicas, observed, pods, conditions, as_specified, may) in [
             (2, 3, 2, vec![available("True"), rollout(updated)], true, true),
             (2, 3, 1, vec![available("False"), rollout(over)], true, true),
             // It was scaled up from 0.
@@ -174,12 +174,12 @@ mod tests {
                 "status": {"observedGeneration": observed, "availableReplicas": pods, "conditions": conditions},
             });
             let deployment: Deployment = serde_json::from_value(deployment).unwrap();
-            assert_eq!(has_served(&deployment), has, "{deployment:?}");
+            assert_eq!(serves_as_specified(&deployment), as_specified, "{deployment:?}");
             assert_eq!(may_serve(&deployment), may, "{deployment:?}");
         }
         let new = json!({"metadata": {"generation": 1}, "spec": {"selector": {}, "template": {}}});
         let new = serde_json::from_value(new).unwrap();
-        assert!(!has_served(&new) && !may_serve(&new));
+        assert!(!serves_as_specified(&new) && !may_serve(&new));
     }
 
     fn deployment(generation: i64, observed: i64, updated: i32, available: i32, total: i32) -> Deployment {

@@ -1,5 +1,6 @@
 //! The record that pods of an instance have been available since it was last to have none: an annotation of its Service, so that restarts of the
-//! agent do not lose it. The agent writes `false`, too, so that a value of somebody else does not outlast the pods.
+//! agent do not lose it. The agent writes `false`, too, so that a value of somebody else does not outlast the pods. `false` does not state that the
+//! instance never served: pods may have been available only while the agent did not apply it.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,7 @@ pub(super) fn has_served(service: &Service, deployment: &Deployment, outdated: O
     !are_deleted
         && deployment.spec.replicas != Some(0)
         && outdated != Some(Outdated::Object)
-        && (is_recorded || outdated.is_none() && readiness::has_served(deployment))
+        && (is_recorded || outdated.is_none() && readiness::serves_as_specified(deployment))
 }
 
 #[cfg(test)]

@@ -167,19 +167,60 @@ fn recorded_ports_count_until_a_service_is_seen() {
     assert_eq!(made, expected);
 }
 
+/// As the watch keeps it.
+fn annotated(name: &str, annotations: Value) -> Arc<Service> {
+    let mut object = metadata("tenant", name, Some("now"));
+    object["metadata"]["annotations"] = annotations;
+    let mut service: Service = serde_json::from_value(object).unwrap();
+    trim_service(&mut service);
+    Arc::new(service)
+}
+
+#[test]
+fn what_may_serve_is_decided_without_the_record() {
+    const NAME: &str = "loadbalancer-worker-shop";
+    let cluster = json!({"metadata": {"namespace": "tenant", "name": "shop", "uid": "now"}, "spec": {}});
+    let cluster: SIPCluster = serde_json::from_value(cluster).unwrap();
+    let (over, updated) = ("NewReplicaSetAvailable", "ReplicaSetUpdated");
+    let [none, no, yes] = [json!({}), json!({SERVED: "false"}), json!({SERVED: "true"})];
+    for (record, replicas, available, rollout, served, serving) in [
+        // An earlier revision of the agent made it.
+        (&none, 2, 0, over, false, true),
+        // Its pods never came after it was scaled up from 0, or they were available only while the agent did not apply it.
+        (&no, 2, 0, over, false, true),
+        (&yes, 2, 0, over, true, true),
+        // Its last rollout did not end.
+        (&no, 2, 1, updated, false, true),
+        (&no, 2, 0, updated, false, false),
+        (&yes, 2, 0, updated, true, false),
+        (&yes, 0, 0, over, false, false),
+    ] {
+        let mut object = metadata("tenant", NAME, Some("now"));
+        object["metadata"]["generation"] = json!(1);
+        object["spec"] = json!({"replicas": replicas, "selector": {}, "template": {}});
+        object["status"] = json!({
+            "observedGeneration": 1, "availableReplicas": available,
+            "conditions": [
+                {"type": "Available", "status": "False"},
+                {"type": "Progressing", "status": "True", "reason": rollout},
+            ],
+        });
+        let mut deployment: Deployment = serde_json::from_value(object).unwrap();
+        trim_deployment(&mut deployment);
+        let services = vec![annotated(NAME, record.clone())];
+        let observed = Observed::among(&cluster, BALANCERS, services, &[Arc::new(deployment)]);
+        let case = format!("{record} {replicas} {available} {rollout}");
+        assert_eq!(observed.have_served().contains(NAME), served, "{case}");
+        assert_eq!(observed.serving().contains(NAME), serving, "{case}");
+    }
+}
+
 #[test]
 fn a_service_records_that_pods_were_available() {
     let cluster = json!({"metadata": {"namespace": "tenant", "name": "shop", "uid": "now"}, "spec": {}});
     let cluster: SIPCluster = serde_json::from_value(cluster).unwrap();
     let [first, second, third, fourth] =
         ["", "-1", "-2", "-3"].map(|suffix| format!("loadbalancer-worker-shop{suffix}"));
-    let service = |name: &str, annotations: Value| {
-        let mut object = metadata("tenant", name, Some("now"));
-        object["metadata"]["annotations"] = annotations;
-        let mut service: Service = serde_json::from_value(object).unwrap();
-        trim_service(&mut service);
-        Arc::new(service)
-    };
     let deployment = |name: &str, available: u8| {
         let mut object = metadata("tenant", name, Some("now"));
         object["metadata"]["generation"] = json!(1);
@@ -192,9 +233,9 @@ fn a_service_records_that_pods_were_available() {
         Arc::new(serde_json::from_value::<Deployment>(object).unwrap())
     };
     let services = vec![
-        service(&first, json!({})),
-        service(&second, json!({SERVED: "true"})),
-        service(&third, json!({SERVED: "false"})),
+        annotated(&first, json!({})),
+        annotated(&second, json!({SERVED: "true"})),
+        annotated(&third, json!({SERVED: "false"})),
     ];
     let deployments = [
         deployment(&first, 1),

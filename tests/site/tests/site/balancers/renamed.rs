@@ -6,9 +6,9 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, DynamicObject, ListParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
-use sandbox::wait;
+use sandbox::{region::Agent, wait};
 use serde_json::{Value, json};
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
     workers,
 };
 use crate::fixtures::{
-    Cluster, PATIENCE, Role, Stage, applied, cluster, fleet, on_shared_site, set_consumer,
+    AGENTS, Cluster, PATIENCE, Role, Stage, applied, cluster, fleet, on_shared_site, set_consumer,
 };
 
 const A: &str = "loadbalancer-worker-shop-a";
@@ -253,6 +253,56 @@ fn an_entry_that_served_before_keeps_no_removed_one() {
         wait::until_gone(of.services.clone(), A, PATIENCE).await.unwrap();
         assert_eq!(of.names().await, [B]);
     });
+}
+
+/// The Services are as an earlier revision of the agent leaves them, which records nothing.
+#[tokio::test]
+async fn an_upgrade_while_pods_are_away_keeps_what_served() {
+    const SCENARIO: &str = "renamed-upgrade";
+    let mut stage = Stage::start(SCENARIO, &AGENTS).await;
+    stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
+    let of = objects(&stage, SCENARIO);
+    let entries = json!([entry("a", 31_994), entry("b", 31_995)]);
+    let shop = ready_with(&stage, SCENARIO, entries).await;
+    let before = of.uid(A).await;
+
+    stage.agent(Agent::LoadBalancer).stop(PATIENCE).await.unwrap();
+    forbid(&stage, SCENARIO, "pods").await;
+    let unrecorded = json!({"metadata": {"annotations": {"sip.airshipit.org/served": null}}});
+    for name in [A, B] {
+        take_pods_away(&stage, SCENARIO, name).await;
+        of.services
+            .patch(name, &PatchParams::default(), &Patch::Merge(&unrecorded))
+            .await
+            .unwrap();
+    }
+    edit(&stage, &shop, json!([entry("b", 31_995), entry("c", 31_996)])).await;
+    stage.agent(Agent::LoadBalancer).restart().await.unwrap();
+    let stays = "this stays: loadbalancer-worker-shop-a";
+    stage
+        .condition_mentions(&shop, "LoadBalancerReady", "False", "Progressing", stays)
+        .await;
+    comes_to_rest(&stage, &shop).await;
+    assert_eq!(of.names().await, [A, B, C]);
+    assert_eq!(of.uid(A).await, before);
+
+    // The one that never served goes. Of the one that remains it is not known whether it has.
+    edit(&stage, &shop, json!([entry("b", 31_995)])).await;
+    stage
+        .condition_mentions(&shop, "LoadBalancerReady", "False", "Progressing", stays)
+        .await;
+    comes_to_rest(&stage, &shop).await;
+    assert_eq!(of.names().await, [A, B]);
+    assert_eq!(of.uid(A).await, before);
+
+    let quotas: Api<ResourceQuota> = Api::namespaced(stage.site.client(), SCENARIO);
+    quotas.delete("none", &DeleteParams::default()).await.unwrap();
+    wait::until_gone(of.services.clone(), A, PATIENCE).await.unwrap();
+    stage.ready(&shop).await;
+    assert_eq!(of.names().await, [B]);
+    let recorded = of.services.get(B).await.unwrap();
+    assert_eq!(recorded.annotations()["sip.airshipit.org/served"], "true");
+    stage.nothing_was_forbidden();
 }
 
 #[test]
