@@ -35,7 +35,7 @@ Exit code: 0 when there is no conflict, such as a claim that would change or be 
   kubectl get baremetalhosts,sipclusters -A -o yaml | sipctl ledger rehearse ledger.export --site site-a -f -";
 
 pub(super) const OVERRIDE_HELP: &str = "\
-First prints what it would change. With --dry-run it changes nothing.
+Prints what it changed. With --dry-run it prints what it would change, and changes nothing.
 
 Exit code: 0 when it is done, 2 when the scheduler refuses it, 1 when the scheduler cannot be reached.
 
@@ -46,8 +46,8 @@ macro_rules! host_help {
     ($example:literal) => {
         concat!(
             "\
-First prints what it would change. With --dry-run it changes nothing. It writes to the API server of the host's site, with the kubeconfig
-that kubectl uses.
+Prints what it changed. With --dry-run it prints what it would change, and changes nothing. It writes to the API server of the host's
+site, with the kubeconfig that kubectl uses.
 
 Exit code: 0 when the host is as requested, 2 when it is refused, 1 when the API server cannot be reached.
 
@@ -62,8 +62,8 @@ macro_rules! domain_help {
     ($command:literal) => {
         concat!(
             "\
-First prints what it would change. With --dry-run it changes nothing. For a host, it annotates the BareMetalHost. For a domain, it writes
-the domain to the site policy, which the scheduler reads again without a restart.
+Prints what it changed. With --dry-run it prints what it would change, and changes nothing. For a host, it annotates the BareMetalHost.
+For a domain, it writes the domain to the site policy, which the scheduler reads again without a restart.
 
 Exit code: 0 when the host or site policy is as requested, 2 when it is refused, 1 when the API server or the file cannot be reached.
 
