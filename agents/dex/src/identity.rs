@@ -32,6 +32,7 @@ pub(crate) const IDENTITY: &Identity = &Identity {
         Children::named(Kind::ServiceAccount),
     ],
     pod_labels: &[],
+    pod_ports: &[],
     reports_drained: false,
     warnings: &[BINDINGS_REMAIN, STATIC_PASSWORDS],
 };

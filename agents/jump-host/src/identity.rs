@@ -5,6 +5,7 @@ use kit::{
     apply::Manager,
     service::{Children, Identity, Kind},
 };
+use render::jump_host::interface::{REPORT_PORT_NAME, SESSIONS_PORT_NAME};
 
 /// Its field manager; also the name of its process.
 pub(crate) const MANAGER: Manager = Manager("sip-jump-host-agent");
@@ -26,6 +27,7 @@ pub(crate) const IDENTITY: &Identity = &Identity {
         Children::named(Kind::ServiceAccount),
     ],
     pod_labels: &[],
+    pod_ports: &[REPORT_PORT_NAME, SESSIONS_PORT_NAME],
     reports_drained: false,
     warnings: &[],
 };

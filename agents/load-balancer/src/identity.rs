@@ -6,6 +6,7 @@ use kit::{
     load_balancers::SIP_PREFIXES,
     service::{Children, Identity, Kind},
 };
+use render::load_balancer::{INTERNAL_PORT_NAME, REPORT_PORT_NAME};
 
 /// Its field manager; also the name of its process.
 pub(crate) const MANAGER: Manager = Manager("sip-load-balancer-agent");
@@ -26,6 +27,7 @@ pub(crate) const IDENTITY: &Identity = &Identity {
         Children::named(Kind::ServiceAccount),
     ],
     pod_labels: &[labels::TEMPLATE_CHECK],
+    pod_ports: &[REPORT_PORT_NAME, INTERNAL_PORT_NAME],
     reports_drained: true,
     warnings: &[],
 };

@@ -11,7 +11,9 @@ use super::{
     definition::Service,
     label_priority::LabelPriority,
     last_members::LastMembers,
-    ownerless, reconcile,
+    ownerless,
+    parsed_ports::ParsedPorts,
+    reconcile,
     site::Site,
     watches::{Running, Watches},
 };
@@ -62,6 +64,7 @@ pub async fn run<S: Service>(
             stores: stores.clone(),
             last_applied,
             node_ports: S::node_ports,
+            parsed_ports: ParsedPorts::default(),
             overrides: settings.overrides,
         },
         scheduler,

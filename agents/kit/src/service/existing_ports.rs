@@ -2,19 +2,34 @@
 
 use std::collections::BTreeSet;
 
-use api::{Endpoint, MadePorts, SIPCluster};
+use api::{Endpoint, MadePorts, SIPCluster, annotations::SERVED};
 use k8s_openapi::api::core::v1::Service;
 use kube::{Resource as _, ResourceExt as _};
 
-use super::{endpoints, made_for, served};
+use super::{endpoints, kept_metadata, made_for, served};
+
+/// Ports without a port on nodes that are kept of a Service, at most. A load balancer has 1,000.
+const MAX_PORTS: usize = 1_024;
 
 /// Removes what no agent reads of a Service: a tenant may write much of it.
 pub(super) fn trim_service(service: &mut Service) {
-    service.metadata.managed_fields = None;
+    kept_metadata::trim(&mut service.metadata, &[SERVED]);
     made_for::trim(&mut service.metadata.labels);
     served::trim(&mut service.metadata.annotations);
+    let is_of_cluster = made_for::Owner::of_object(&service.metadata).is_some();
     if let Some(spec) = &mut service.spec {
         spec.selector = None;
+        spec.external_ips = None;
+        spec.load_balancer_source_ranges = None;
+        // Of other Services only the ports on nodes are read. A site has a limited number of these.
+        let mut room = if is_of_cluster { MAX_PORTS } else { 0 };
+        if let Some(ports) = &mut spec.ports {
+            ports.retain(|port| {
+                let has_room = room > 0;
+                room = room.saturating_sub(1);
+                has_room || port.node_port.is_some()
+            });
+        }
     }
 }
 
@@ -88,6 +103,34 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn large_services_take_no_memory() {
+        let large = "x".repeat(200_000);
+        let ports: Vec<_> = (1..3_000).map(|port| json!({"port": port})).collect();
+        let on_nodes: Vec<_> = (30_000..30_002)
+            .map(|port| json!({"port": port, "nodePort": port}))
+            .collect();
+        for (labels, kept) in [
+            (json!({}), 2),
+            (
+                json!({"app.kubernetes.io/part-of": "sip", "sip.airshipit.org/cluster-name": "shop"}),
+                MAX_PORTS + 2,
+            ),
+        ] {
+            let service = json!({
+                "metadata": {"name": "s", "labels": labels, "annotations": {"a": large}, "finalizers": [large]},
+                "spec": {
+                    "ports": [ports.as_slice(), on_nodes.as_slice()].concat(),
+                    "externalIPs": [large], "loadBalancerSourceRanges": [large],
+                },
+            });
+            let service = trimmed_service(serde_json::from_value(service).unwrap());
+            assert_eq!(service.spec.as_ref().unwrap().ports.as_ref().unwrap().len(), kept);
+            assert_eq!(node_ports(&service).len(), 2);
+            assert!(serde_json::to_string(&service).unwrap().len() < 100_000);
+        }
+    }
 
     #[test]
     fn services_count_before_what_the_status_has_recorded() {

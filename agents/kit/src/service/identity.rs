@@ -28,6 +28,8 @@ pub struct Identity {
     pub children: &'static [Children],
     /// Further labels of pods that the watch keeps, since the service reads them.
     pub pod_labels: &'static [&'static str],
+    /// Names of the ports of pods that the watch keeps: those that the service connects to.
+    pub pod_ports: &'static [&'static str],
     /// Whether this agent writes `status.drained`.
     pub reports_drained: bool,
     /// Reasons of warnings by rank: the condition has the first one that applies.
@@ -97,6 +99,7 @@ pub(super) const BALANCERS: &Identity = &Identity {
     sip_prefixes: &["loadbalancer-controlplane-", "loadbalancer-worker-"],
     children: &[],
     pod_labels: &[],
+    pod_ports: &[],
     reports_drained: false,
     warnings: &[],
 };

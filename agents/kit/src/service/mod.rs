@@ -13,10 +13,11 @@
 //! |---|---|
 //! | `definition`, `identity` | what one service agent defines |
 //! | `kinds`, `objects` | the objects of an instance |
-//! | `watches`, `stores`, `versions`, `shown_services` | what is watched, and what is kept of it |
+//! | `watches`, `stores`, `versions`, `shown_services`, `kept_metadata` | what is watched, and what is kept of it |
 //! | `tenants`, `tenant_kinds`, `tenant_watches`, `by_namespace` | what is watched in the namespaces with clusters only |
 //! | `observed`, `members`, `last_members`, `existing_ports` | a cluster as it was observed |
-//! | `ownership`, `made_for`, `vacancy`, `claims`, `node_port_conflicts`, `network_attachments`, `overrides` | what must not be applied |
+//! | `ownership`, `made_for`, `vacancy`, `claims`, `network_attachments`, `overrides` | what must not be applied |
+//! | `node_port_conflicts`, `parsed_ports` | which node ports must not be applied |
 //! | `apply`, `last_applied`, `port_cycles`, `pruning`, `ownerless` | what is written to the API server |
 //! | `pods`, `readiness` | whether pods work |
 //! | `outcome`, `endpoints`, `report`, `reported`, `remarks`, `status` | what is reported |
@@ -39,6 +40,7 @@ mod error;
 mod existing_ports;
 mod identity;
 mod instances;
+mod kept_metadata;
 mod kinds;
 mod label_priority;
 mod last_applied;
@@ -54,6 +56,7 @@ mod outcome;
 mod overrides;
 mod ownerless;
 mod ownership;
+mod parsed_ports;
 mod pass;
 pub mod pods;
 mod port_cycles;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{Cluster, PortSet, SIPCluster};
+use api::{PortSet, SIPCluster};
 use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
@@ -48,14 +48,13 @@ pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> O
         {
             return None;
         }
-        let other = Cluster::parse(other).ok()?;
+        let ports = site.spec_ports(other)?;
+        let ports: PortSet = ports.iter().filter(|port| wanted.contains(*port)).collect();
         let owner = format!(
             "SIPCluster {}/{}, which is older",
-            other.namespace(),
-            other.name()
+            other.namespace().unwrap_or_default(),
+            other.name_any()
         );
-        let ports = (site.node_ports)(&other);
-        let ports: PortSet = ports.iter().filter(|port| wanted.contains(*port)).collect();
         Some((owner, ports))
     });
     problem(service, &with_asked(by_services, asked))
@@ -165,7 +164,91 @@ fn owner(service: &Service) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    use api::Cluster;
+    use kube::{
+        Client,
+        client::Body,
+        runtime::{reflector::store, watcher::Event},
+    };
+    use serde_json::json;
+
+    use super::{
+        super::{
+            identity::BALANCERS, parsed_ports::ParsedPorts, stores::Stores, tenant_watches::TenantAccess,
+        },
+        *,
+    };
+    use crate::config::ServiceOverrides;
+
+    /// A site with these clusters and no Services, whose API server is not called.
+    fn site(clusters: &[SIPCluster], node_ports: fn(&Cluster) -> PortSet) -> Site {
+        let server = tower::service_fn(|_: http::Request<Body>| {
+            std::future::ready(Ok::<_, Infallible>(http::Response::new(Body::from(
+                Vec::<u8>::new(),
+            ))))
+        });
+        let (read, mut writer) = store();
+        for cluster in clusters {
+            writer.apply_watcher_event(&Event::Apply(cluster.clone()));
+        }
+        Site {
+            client: Client::new(server, "tenant"),
+            identity: BALANCERS,
+            stores: Stores {
+                clusters: read,
+                services: store().0,
+                deployments: super::super::TenantStore::default(),
+                pods: super::super::TenantStore::default(),
+                versions: std::sync::Arc::default(),
+                access: TenantAccess::default(),
+            },
+            last_applied: std::sync::Arc::default(),
+            node_ports,
+            parsed_ports: ParsedPorts::default(),
+            overrides: ServiceOverrides::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn specs_of_others_are_parsed_once_for_all_conflicts() {
+        static PARSED: AtomicUsize = AtomicUsize::new(0);
+        fn count(_: &Cluster) -> PortSet {
+            PARSED.fetch_add(1, Ordering::Relaxed);
+            [30_000].into_iter().collect()
+        }
+        let cluster = |name: &str, hour: u8| -> SIPCluster {
+            let condition = json!({
+                "type": "Scheduled", "status": "True", "reason": "Scheduled", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            let cluster = json!({
+                "metadata": {
+                    "namespace": "tenant", "name": name, "uid": name, "resourceVersion": "1",
+                    "creationTimestamp": format!("2026-01-01T{hour:02}:00:00Z"),
+                },
+                "spec": {"nodes": {}}, "status": {"conditions": [condition]},
+            });
+            serde_json::from_value(cluster).unwrap()
+        };
+        let clusters = [cluster("a", 1), cluster("b", 2), cluster("new", 3)];
+        let site = site(&clusters, count);
+        for entry in 0..3 {
+            let service = json!({
+                "metadata": {"namespace": "tenant", "name": format!("loadbalancer-worker-new-{entry}")},
+                "spec": {"type": "NodePort", "ports": [{"port": 1, "nodePort": 30_000}]},
+            });
+            let service: Service = serde_json::from_value(service).unwrap();
+            let problem = conflict(&site, &clusters[2], &service).unwrap();
+            let taken = "30000 by SIPCluster tenant/a, which is older";
+            assert!(problem.message.contains(taken), "{}", problem.message);
+        }
+        assert_eq!(PARSED.load(Ordering::Relaxed), 2);
+    }
 
     #[test]
     fn owners_of_ports_are_the_same_in_any_order() {

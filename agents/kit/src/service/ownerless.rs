@@ -120,7 +120,9 @@ pub(super) async fn delete_all(
         let clusters = &site.stores.clusters;
         let may_take_over = |cluster: &ObjectRef<SIPCluster>, instance: &str| {
             let cluster = clusters.get(cluster);
-            cluster.is_some_and(|cluster| may_take_over(&cluster, instance))
+            cluster.is_some_and(|cluster| {
+                may_take_over(&cluster, instance, || site.spec_ports(&cluster).is_some())
+            })
         };
         let services = services.iter().map(AsRef::as_ref);
         let others = site.stores.without_owner(site.identity);
@@ -207,13 +209,14 @@ fn ownerless<'a>(
 
 /// Whether this cluster, of the name that an instance without an owner was made for, may take the instance over: its pass adopts it, revokes
 /// what its spec does not grant, or deletes it. If the spec is refused, only what the cluster has applied itself or what may serve its hosts stays.
-fn may_take_over(cluster: &SIPCluster, instance: &str) -> bool {
+/// `is_valid`: whether the spec is not refused, which takes long for a large one.
+fn may_take_over(cluster: &SIPCluster, instance: &str, is_valid: impl FnOnce() -> bool) -> bool {
     let status = cluster.status.as_ref();
     let mut applied = status.into_iter().flat_map(|status| &status.applied);
     let held = status.and_then(|status| status.placement.as_ref());
     let may_hold =
         cluster.spec.left_out.placement.is_some() || held.is_some_and(|held| !held.members.is_empty());
-    may_hold || applied.any(|applied| applied.service == instance) || Cluster::parse(cluster).is_ok()
+    may_hold || applied.any(|applied| applied.service == instance) || is_valid()
 }
 
 /// Returns whether anything was deleted: a cluster that may take it over may exist by now, which the watch has not shown.
@@ -254,7 +257,9 @@ async fn has_cluster(site: &Site, instance: &Instance) -> Result<bool, Failure> 
     let clusters = Api::<TolerantCluster>::namespaced(site.client.clone(), &instance.namespace);
     let found = clusters.get_opt(&instance.cluster).await;
     let found = found.map_err(Failure::reading)?;
-    Ok(found.is_some_and(|found| may_take_over(&found.into_inner(), &instance.name)))
+    Ok(found
+        .map(TolerantCluster::into_inner)
+        .is_some_and(|found| may_take_over(&found, &instance.name, || Cluster::parse(&found).is_ok())))
 }
 
 /// Deletes one object of an instance if it still has no owner and was made for the cluster. A cluster of that name may be made meanwhile, and

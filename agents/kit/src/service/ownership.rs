@@ -205,6 +205,7 @@ mod tests {
         sip_prefixes: &["jumphost-"],
         children: &[],
         pod_labels: &[],
+        pod_ports: &[],
         reports_drained: false,
         warnings: &[],
     };

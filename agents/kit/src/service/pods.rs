@@ -2,11 +2,15 @@
 
 use std::{mem, sync::Arc};
 
-use api::{SIPCluster, labels};
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use api::{
+    SIPCluster,
+    annotations::{CONFIG_HASH, NETWORK_STATUS},
+    labels,
+};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSpec};
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
-use super::{by_namespace::TenantStore, objects::Objects};
+use super::{by_namespace::TenantStore, identity::Identity, kept_metadata, objects::Objects};
 
 /// The condition of a pod that serves.
 const READY: &str = "Ready";
@@ -21,10 +25,12 @@ pub fn cluster(pod: &Pod) -> Option<ObjectRef<SIPCluster>> {
     Some(ObjectRef::new(cluster).within(&pod.namespace()?))
 }
 
-/// Removes what no agent reads of a pod, since there are many pods. Keeps the labels that every service needs, and `more`.
-pub(super) fn trim(pod: &mut Pod, more: &[&str]) {
+/// Removes what no agent reads of a pod, since there are many pods, and tenants may create more. Keeps the labels that every service needs, and
+/// the labels and ports that the service of this identity reads.
+pub(super) fn trim(pod: &mut Pod, identity: &Identity) {
+    kept_metadata::trim(&mut pod.metadata, &[CONFIG_HASH, NETWORK_STATUS]);
     pod.labels_mut()
-        .retain(|label, _| LABELS.contains(&&**label) || more.contains(&&**label));
+        .retain(|label, _| LABELS.contains(&&**label) || identity.pod_labels.contains(&&**label));
     let conditions = pod
         .status
         .iter_mut()
@@ -35,21 +41,35 @@ pub(super) fn trim(pod: &mut Pod, more: &[&str]) {
     let Some(spec) = &mut pod.spec else {
         return;
     };
-    let ports = |containers: Vec<Container>| -> Vec<Container> {
-        let containers = containers.into_iter();
-        let trimmed = containers.map(|Container { name, ports, .. }| Container {
-            name,
-            ports,
-            ..Container::default()
-        });
-        trimmed.collect()
-    };
+    let mut names = identity.pod_ports.to_vec();
+    let containers = keep_ports(mem::take(&mut spec.containers), &mut names);
+    let init_containers = spec.init_containers.take();
     *spec = PodSpec {
         node_name: spec.node_name.take(),
-        containers: ports(mem::take(&mut spec.containers)),
-        init_containers: spec.init_containers.take().map(ports),
+        containers,
+        init_containers: init_containers.map(|containers| keep_ports(containers, &mut names)),
         ..PodSpec::default()
     };
+}
+
+/// Keeps the first port of each of these names, and the containers that have one. Takes the names that it has found.
+fn keep_ports(containers: Vec<Container>, names: &mut Vec<&str>) -> Vec<Container> {
+    let mut kept = Vec::new();
+    for Container { name, ports, .. } in containers {
+        let ports = ports.into_iter().flatten().filter(|port| {
+            let place = names.iter().position(|name| port.name.as_deref() == Some(*name));
+            place.map(|place| names.swap_remove(place)).is_some()
+        });
+        let ports: Vec<ContainerPort> = ports.collect();
+        if !ports.is_empty() {
+            kept.push(Container {
+                name,
+                ports: Some(ports),
+                ..Container::default()
+            });
+        }
+    }
+    kept
 }
 
 /// The pods of an instance, by name: those that its Deployment selects, whoever created them. Services send traffic to all of them.
@@ -120,7 +140,10 @@ mod tests {
     use kube::runtime::{reflector::store, watcher::Event};
     use serde_json::{Value, json};
 
-    use super::{super::watches::trim_deployment, *};
+    use super::{
+        super::{identity::BALANCERS, watches::trim_deployment},
+        *,
+    };
 
     fn rendered(selector: &Value) -> (Service, Deployment) {
         let metadata = json!({"namespace": "tenant", "name": "lb"});
@@ -153,7 +176,7 @@ mod tests {
             let metadata =
                 json!({"namespace": "tenant", "name": name, "labels": labels, "ownerReferences": owners});
             let mut pod: Pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-            trim(&mut pod, &[]);
+            trim(&mut pod, BALANCERS);
             writer.apply_watcher_event(&Event::Apply(pod));
         }
         let (service, deployment) = rendered(&json!({"matchLabels": labels}));
@@ -217,10 +240,50 @@ mod tests {
             "app.kubernetes.io/instance": "lb", "app.kubernetes.io/part-of": "sip", "own": "x",
         });
         let mut pod: Pod = serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
-        trim(&mut pod, &["own"]);
+        let identity = Identity {
+            pod_labels: &["own"],
+            ..*BALANCERS
+        };
+        trim(&mut pod, &identity);
         assert_eq!(
             pod.labels().keys().collect::<Vec<_>>(),
             ["app.kubernetes.io/instance", "own"]
         );
+    }
+
+    #[test]
+    fn large_pods_and_deployments_take_no_memory() {
+        let large = "x".repeat(200_000);
+        let annotations = json!({CONFIG_HASH: "00ff", NETWORK_STATUS: large, "a": large});
+        let ports: Vec<Value> = (1..2_000)
+            .map(|port| json!({"name": format!("p{port}"), "containerPort": port}))
+            .chain([json!({"name": "report", "containerPort": 8405})])
+            .collect();
+        let containers =
+            json!([{"name": "first"}, {"name": "a", "ports": ports}, {"name": "b", "ports": ports}]);
+        let mut pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "lb-1", "annotations": annotations, "finalizers": [large]},
+            "spec": {"nodeName": "n", "containers": containers, "initContainers": containers},
+        }))
+        .unwrap();
+        let identity = Identity {
+            pod_ports: &["report", "other"],
+            ..*BALANCERS
+        };
+        trim(&mut pod, &identity);
+        let kept = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "lb-1", "annotations": {CONFIG_HASH: "00ff"}, "labels": {}},
+            "spec": {
+                "nodeName": "n", "initContainers": [],
+                "containers": [{"name": "a", "ports": [{"name": "report", "containerPort": 8405}]}],
+            },
+        });
+        assert_eq!(serde_json::to_value(&pod).unwrap(), kept);
+
+        let (_, mut deployment) = rendered(&json!({}));
+        deployment.metadata.annotations = serde_json::from_value(annotations).unwrap();
+        trim_deployment(&mut deployment);
+        assert!(deployment.annotations().is_empty());
     }
 }

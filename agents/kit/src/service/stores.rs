@@ -32,7 +32,7 @@ pub struct Stores {
     /// The site's clusters.
     pub clusters: Store<SIPCluster>,
     /// Every Service of the site: a node port belongs to the Service that has it, whoever made it. Without selectors, most
-    /// annotations and most labels.
+    /// annotations and most labels; of Services that are no cluster's, with their ports on nodes only.
     pub services: Store<Service>,
     /// The agent's Deployments. Of the spec only `replicas` and the pods' configuration hash; without most labels, and only
     /// the conditions that show that pods were available.

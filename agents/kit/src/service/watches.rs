@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
-use api::{SIPCluster, annotations::CONFIG_HASH};
+use api::{
+    SIPCluster,
+    annotations::{CONFIG_HASH, TEMPLATE},
+};
 use futures::{Stream, TryStreamExt as _, channel::mpsc};
 use k8s_openapi::api::{
     apps::v1::{Deployment, DeploymentSpec},
@@ -24,6 +27,7 @@ use super::{
     by_namespace::{ByNamespace, TenantStore},
     existing_ports::trim_service,
     identity::Identity,
+    kept_metadata,
     kinds::Kind,
     last_applied::LastApplied,
     made_for, pods,
@@ -115,7 +119,7 @@ impl Watches {
         };
         let own = watcher::Config::default().labels(&identity.selector());
         watches.stores.deployments = watches.read_in_tenants(own.clone(), trim_deployment, clusters_of);
-        let trim_pod = |pod: &mut Pod| pods::trim(pod, identity.pod_labels);
+        let trim_pod = move |pod: &mut Pod| pods::trim(pod, identity);
         watches.stores.pods = watches.read_in_tenants(own.clone(), trim_pod, |pod| {
             pods::cluster(pod).into_iter().collect()
         });
@@ -252,6 +256,7 @@ impl Watches {
 }
 
 pub(super) fn trim_deployment(deployment: &mut Deployment) {
+    kept_metadata::trim(&mut deployment.metadata, &[TEMPLATE]);
     made_for::trim(&mut deployment.metadata.labels);
     let hash = config_hash(deployment).map(|hash| (CONFIG_HASH.to_owned(), hash.to_owned()));
     let metadata = hash.map(|hash| ObjectMeta {

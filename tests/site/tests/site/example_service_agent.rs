@@ -58,6 +58,7 @@ const IDENTITY: &Identity = &Identity {
         Children::named(Kind::NetworkPolicy),
     ],
     pod_labels: &[],
+    pod_ports: &[],
     reports_drained: false,
     warnings: &[],
 };

@@ -81,7 +81,9 @@ fn a_refused_cluster_keeps_nothing_of_a_former_one() {
         (-1, applied("jumphost-shop"), true),
         (-1, holds(&member), true),
     ] {
-        let takes_over = may_take_over(&cluster(active, &status), "jumphost-shop");
+        let cluster = cluster(active, &status);
+        let is_valid = || Cluster::parse(&cluster).is_ok();
+        let takes_over = may_take_over(&cluster, "jumphost-shop", is_valid);
         assert_eq!(takes_over, expected, "{active} {status}");
     }
 }
@@ -93,7 +95,9 @@ fn a_placement_that_cannot_be_read_keeps_what_may_serve() {
         "status": {"placement": {"epoch": 1, "revision": 7, "generation": 1, "members": [{"state": "Moving"}]}},
     });
     let object: TolerantCluster = serde_json::from_value(object).unwrap();
-    assert!(may_take_over(&object.into_inner(), "loadbalancer-worker-shop"));
+    let object = object.into_inner();
+    let is_valid = || Cluster::parse(&object).is_ok();
+    assert!(may_take_over(&object, "loadbalancer-worker-shop", is_valid));
 }
 
 #[test]

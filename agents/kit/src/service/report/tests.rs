@@ -22,6 +22,7 @@ const TEST: &Identity = &Identity {
     sip_prefixes: &[],
     children: &[],
     pod_labels: &[],
+    pod_ports: &[],
     reports_drained: true,
     warnings: &[],
 };

@@ -52,7 +52,10 @@ fn status() -> Value {
         ]},
         "applied": names.map(|name| json!({"service": name, "epoch": 1, "revision": 2, "generation": 1})),
         "endpoints": names.map(|name| json!({"name": name, "port": 1})),
+        "tenantNodes": {"problem": "it does not answer"},
         "counts": {"workers": "1/1"},
+        "roles": [{"role": "Worker", "wanted": 1, "claimed": 0, "bound": 1, "releasing": 0}],
+        "state": "Progressing",
     })
 }
 
@@ -240,7 +243,7 @@ async fn agents_write_their_own_part_of_objects_only() {
         } else {
             "auth-shop"
         };
-        let rows: [Row; 12] = [
+        let rows: [Row; 17] = [
             (changed("/placement/members", json!([])), "only the cluster agent"),
             (changed("/placement", Value::Null), "only the cluster agent"),
             (
@@ -248,6 +251,11 @@ async fn agents_write_their_own_part_of_objects_only() {
                 "only the cluster agent",
             ),
             (changed("/observedGeneration", json!(9)), "only the cluster agent"),
+            (changed("/observedSince", Value::Null), "only the cluster agent"),
+            (changed("/tenantNodes", Value::Null), "only the cluster agent"),
+            (changed("/state", json!("Ready")), "only the cluster agent"),
+            (changed("/state", Value::Null), "only the cluster agent"),
+            (changed("/roles/0/bound", json!(9)), "only the cluster agent"),
             (
                 entries("conditions", "type", "Ready", "reason", &json!("Mine")),
                 "no condition but its own",

@@ -1,0 +1,66 @@
+//! What a watch keeps of the metadata of objects that tenants write. A tenant decides how many such objects there are, and each may have up to
+//! 1.5 MiB, which would all stay in the memory of the agent.
+
+use kube::core::ObjectMeta;
+
+/// Bytes of an annotation that is kept, at most. Multus writes about 500 bytes for each of the networks of a pod, of which an entry names 32 at
+/// most.
+const MAX_ANNOTATION_BYTES: usize = 16 << 10;
+/// Owners that are kept, at most. Objects have one or two.
+const MAX_OWNERS: usize = 16;
+/// Bytes of the texts of an owner that is kept, at most. The API server does not limit them.
+const MAX_OWNER_BYTES: usize = 1 << 10;
+
+/// Keeps these annotations, each unless it is longer than any program writes it, and the owners by which agents find an object: `SIPCluster`s, and
+/// the controller. Labels are left to the caller.
+pub(super) fn trim(metadata: &mut ObjectMeta, annotations: &[&str]) {
+    metadata.managed_fields = None;
+    metadata.finalizers = None;
+    if let Some(on_object) = &mut metadata.annotations {
+        on_object
+            .retain(|key, value| annotations.contains(&key.as_str()) && value.len() <= MAX_ANNOTATION_BYTES);
+    }
+    if let Some(owners) = &mut metadata.owner_references {
+        owners.retain(|owner| {
+            let texts = [&owner.api_version, &owner.kind, &owner.name, &owner.uid];
+            let is_read = owner.kind == "SIPCluster" || owner.controller == Some(true);
+            is_read && texts.iter().map(|text| text.len()).sum::<usize>() <= MAX_OWNER_BYTES
+        });
+        owners.truncate(MAX_OWNERS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn only_metadata_that_agents_read_is_kept() {
+        let long = "x".repeat(MAX_ANNOTATION_BYTES + 1);
+        let owner = |kind: &str, name: &str, controller: bool| -> Value {
+            json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": controller})
+        };
+        let mut owners = vec![
+            owner("Job", "other", false),
+            owner("ReplicaSet", "made-it", true),
+            owner("SIPCluster", &"x".repeat(MAX_OWNER_BYTES), false),
+        ];
+        owners.extend((0..100).map(|number| owner("SIPCluster", &format!("c{number}"), false)));
+        let metadata = json!({
+            "name": "lb", "annotations": {"read": "a", "long": long, "foreign": "b"},
+            "finalizers": ["example.com/a"], "ownerReferences": owners,
+        });
+        let mut metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
+        trim(&mut metadata, &["read", "long"]);
+        assert_eq!(
+            metadata.annotations,
+            Some([("read".to_owned(), "a".to_owned())].into())
+        );
+        assert_eq!(metadata.finalizers, None);
+        let owners = metadata.owner_references.unwrap();
+        let names: Vec<&str> = owners.iter().map(|owner| owner.name.as_str()).collect();
+        assert_eq!((names[0], names[1], names.len()), ("made-it", "c0", MAX_OWNERS));
+    }
+}
