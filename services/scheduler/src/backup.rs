@@ -1,10 +1,13 @@
 //! Exports that are written by themselves: into a directory, at an interval, the oldest ones removed.
+//!
+//! The wall clock may be set: by it backups are named, and one that a process finds has an age. Each backup after that is due by the monotonic
+//! clock. One of a time that is still to come was written while the clock was ahead, so it is older than the one that is written now.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
@@ -24,6 +27,8 @@ use crate::{
 const AGE_UPDATE_PERIOD: Duration = Duration::from_secs(5);
 /// Prefix and suffix of the name of a backup's file; between them is the time, which sorts.
 const FILE_AFFIXES: [&str; 2] = ["ledger-", ".export"];
+/// Prefix of the name of a file that is being written. One that a killed process has left is removed.
+const UNFINISHED_PREFIX: &str = ".ledger-unfinished-";
 
 /// Options of the scheduled backups.
 #[derive(Clone, Debug, clap::Args)]
@@ -82,8 +87,24 @@ pub struct Backups {
     keep: usize,
     terms: Terms,
     metrics: BackupMetrics,
-    /// When the newest one was begun.
-    newest: Mutex<Option<SystemTime>>,
+    /// The newest one; `None`: there is none whose age is known.
+    newest: Mutex<Option<Newest>>,
+}
+
+/// The newest backup.
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    /// How old it was.
+    age: Duration,
+    /// When it was so old.
+    at: Instant,
+}
+
+impl Newest {
+    /// How old it is now.
+    fn age(self) -> Duration {
+        self.age.saturating_add(self.at.elapsed())
+    }
 }
 
 impl Backups {
@@ -116,8 +137,12 @@ impl Backups {
         terms: Terms,
         metrics: BackupMetrics,
     ) -> io::Result<Self> {
-        let newest = files(directory)?.pop().map(fs::metadata).transpose()?;
-        let newest = newest.and_then(|file| file.modified().ok());
+        let now = SystemTime::now();
+        let newest = files(directory, now)?.pop().map(fs::metadata).transpose()?;
+        let written = newest.and_then(|file| file.modified().ok());
+        let age = written.and_then(|written| now.duration_since(written).ok());
+        let at = Instant::now();
+        let newest = age.map(|age| Newest { age, at });
         Ok(Self {
             directory: directory.to_owned(),
             every,
@@ -128,14 +153,9 @@ impl Backups {
         })
     }
 
-    fn newest(&self) -> Option<SystemTime> {
-        *self.newest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn age(&self) -> Option<Duration> {
-        // If the newest backup has a time in the future (the clock was set back), its age is 0.
-        self.newest()
-            .map(|newest| SystemTime::now().duration_since(newest).unwrap_or_default())
+        let newest = *self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.map(Newest::age)
     }
 
     /// Writes one whenever the newest is older than the interval and this process leads. One that fails is tried again after
@@ -184,20 +204,27 @@ impl Backups {
         let mut standing = self.terms.watch();
         standing.mark_unchanged();
         let ledger = self.terms.ledger()?;
+        let begun = Instant::now();
+        remove_unfinished(&self.directory)?;
         let file = tempfile::Builder::new()
-            .prefix(".ledger-export-")
+            .prefix(UNFINISHED_PREFIX)
             .tempfile_in(&self.directory)?;
         let counts = export(&*ledger, &standing, io::BufWriter::new(file.as_file()))?;
         drop(ledger);
         file.as_file().sync_all()?;
-        let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let path = self
-            .directory
-            .join(format!("{}{seconds:012}{}", FILE_AFFIXES[0], FILE_AFFIXES[1]));
+        let path = self.directory.join(format!(
+            "{}{:012}{}",
+            FILE_AFFIXES[0],
+            seconds_at(now),
+            FILE_AFFIXES[1]
+        ));
         file.persist(&path)?;
         fs::File::open(&self.directory)?.sync_all()?;
-        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-        let mut all = files(&self.directory)?;
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Newest {
+            age: Duration::ZERO,
+            at: begun,
+        });
+        let mut all = files(&self.directory, now)?;
         all.truncate(all.len().saturating_sub(self.keep));
         for old in all {
             fs::remove_file(old)?;
@@ -224,22 +251,40 @@ fn export(
     Ok(counts)
 }
 
-/// The backups of a directory, the oldest first.
-fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+/// Removes what processes that were killed had not finished.
+fn remove_unfinished(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The backups of a directory, the oldest first: those of a time after `now` were written while the clock was ahead.
+fn files(directory: &Path, now: SystemTime) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
-        let middle = name
-            .strip_prefix(FILE_AFFIXES[0])
-            .and_then(|rest| rest.strip_suffix(FILE_AFFIXES[1]));
-        if middle.is_some_and(|time| time.len() == 12 && time.bytes().all(|byte| byte.is_ascii_digit())) {
-            found.push(path);
+        if let Some(seconds) = seconds(&path) {
+            found.push((seconds <= seconds_at(now), seconds, path));
         }
     }
     found.sort();
-    Ok(found)
+    Ok(found.into_iter().map(|(_, _, path)| path).collect())
+}
+
+/// The time in the name of a backup, in seconds since 1970; `None` if the file is no backup.
+fn seconds(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    let time = name
+        .strip_prefix(FILE_AFFIXES[0])?
+        .strip_suffix(FILE_AFFIXES[1])?;
+    let is_time = time.len() == 12 && time.bytes().all(|byte| byte.is_ascii_digit());
+    time.parse().ok().filter(|_| is_time)
+}
+
+fn seconds_at(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

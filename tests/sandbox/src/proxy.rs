@@ -3,7 +3,10 @@
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -28,6 +31,13 @@ enum Way {
     Held,
 }
 
+/// What comes back, of all connections together.
+#[derive(Clone, Debug)]
+struct Back {
+    bytes: Arc<AtomicU64>,
+    pace: Option<Pace>,
+}
+
 /// How fast something comes back.
 #[derive(Clone, Debug)]
 struct Pace {
@@ -36,11 +46,16 @@ struct Pace {
     turn: Arc<Mutex<()>>,
 }
 
-impl Pace {
+impl Back {
     async fn pass(&self, bytes: usize) {
-        let _turn = self.turn.lock().await;
+        self.bytes
+            .fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let Some(Pace { bytes_a_second, turn }) = &self.pace else {
+            return;
+        };
+        let _turn = turn.lock().await;
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        time::sleep(Duration::from_secs(1) * bytes / self.bytes_a_second).await;
+        time::sleep(Duration::from_secs(1) * bytes / *bytes_a_second).await;
     }
 }
 
@@ -49,6 +64,7 @@ impl Pace {
 pub struct Proxy {
     address: String,
     way: watch::Sender<Way>,
+    returned: Arc<AtomicU64>,
     // It ends with this.
     _serving: JoinSet<()>,
 }
@@ -84,11 +100,17 @@ impl Proxy {
         let listener = TcpListener::bind(own).await?;
         let own = listener.local_addr()?.to_string();
         let (way, seen) = watch::channel(Way::Open);
+        let returned = Arc::<AtomicU64>::default();
+        let back = Back {
+            bytes: Arc::clone(&returned),
+            pace,
+        };
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, address, seen, pace));
+        serving.spawn(serve(listener, address, seen, back));
         Ok(Self {
             address: own,
             way,
+            returned,
             _serving: serving,
         })
     }
@@ -97,6 +119,12 @@ impl Proxy {
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// How many bytes have come back so far.
+    #[must_use]
+    pub fn returned(&self) -> u64 {
+        self.returned.load(Ordering::Relaxed)
     }
 
     /// Cuts the way, so that nothing arrives and nobody is told; or opens it for new connections.
@@ -110,19 +138,19 @@ impl Proxy {
     }
 }
 
-async fn serve(listener: TcpListener, address: String, way: watch::Receiver<Way>, pace: Option<Pace>) {
+async fn serve(listener: TcpListener, address: String, way: watch::Receiver<Way>, back: Back) {
     let mut connections = JoinSet::new();
     loop {
         // A connection that its client has given up already is no reason to end.
         let Ok((client, _)) = listener.accept().await else {
             continue;
         };
-        connections.spawn(connection(client, address.clone(), way.clone(), pace.clone()));
+        connections.spawn(connection(client, address.clone(), way.clone(), back.clone()));
     }
 }
 
 /// What was connected before a cut never hears anything again; what connects during one hears nothing until it is over.
-async fn connection(client: TcpStream, address: String, mut way: watch::Receiver<Way>, pace: Option<Pace>) {
+async fn connection(client: TcpStream, address: String, mut way: watch::Receiver<Way>, back: Back) {
     if way.wait_for(|way| *way == Way::Open).await.is_err() {
         return;
     }
@@ -134,7 +162,7 @@ async fn connection(client: TcpStream, address: String, mut way: watch::Receiver
     let passing = async {
         tokio::join!(
             pass(from_client, to_server, way.clone(), None),
-            pass(from_server, to_client, way.clone(), pace)
+            pass(from_server, to_client, way.clone(), Some(back))
         )
     };
     let mut seen = way.clone();
@@ -157,15 +185,15 @@ async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut way: watch::Receiver<Way>,
-    pace: Option<Pace>,
+    back: Option<Back>,
 ) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(read) = from.read(&mut bytes).await {
         if read == 0 || way.wait_for(|way| *way != Way::Held).await.is_err() {
             break;
         }
-        if let Some(pace) = &pace {
-            pace.pass(read).await;
+        if let Some(back) = &back {
+            back.pass(read).await;
         }
         if to.write_all(&bytes[..read]).await.is_err() {
             break;

@@ -88,6 +88,12 @@ impl<'a> Reading<'a> {
     pub(super) fn page(self) -> Page {
         self.page
     }
+
+    /// The page as far as it is read: the entry below this commit would be the next.
+    pub(super) fn page_up_to(mut self, below: Commit) -> Page {
+        self.page.next = Some(below);
+        self.page
+    }
 }
 
 #[cfg(test)]

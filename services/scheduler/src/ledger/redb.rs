@@ -68,6 +68,24 @@ impl Redb {
         })
     }
 
+    /// Opens a file that exists, to read it. A file of an earlier version stays as it is, since the scheduler that has written it would refuse
+    /// a migrated one: a copy that nobody else sees is migrated instead.
+    ///
+    /// # Errors
+    /// When it cannot be opened (another process has it open) or copied, or has a later schema.
+    pub fn open_to_read(path: &Path) -> Result<Self, Error> {
+        let open = |path: &Path| Database::open(path).map_err(Error::storage("open the file"));
+        let database = open(path)?;
+        if schema::earlier(&database)?.is_none() {
+            return Self::prepare(database);
+        }
+        // Copied while nobody has it open: then it is whole.
+        drop(database);
+        let copy = backup::temporary(path).map_err(Error::storage("copy the file to migrate the copy"))?;
+        // The name of the copy goes with the end of this function, its content with the ledger.
+        Self::prepare(open(copy.path())?)
+    }
+
     /// Makes a new file beside its place and moves it there: redb cannot open a file that was half made when the
     /// power went, and nobody could tell such a file from a damaged ledger.
     fn make(path: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

@@ -1,6 +1,11 @@
 //! Exports that are written by themselves.
 
-use std::{fs::File, io::BufReader, path::Path, time::Duration};
+use std::{
+    fs::File,
+    io::BufReader,
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use runtime::metrics::Metrics;
 use scheduler::{
@@ -122,5 +127,35 @@ async fn exports_are_written_while_there_is_a_term_and_the_oldest_go() {
     let running = tokio::spawn(again.run());
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(files(folder.path()), before, "it is not time yet");
+    running.abort();
+}
+
+#[tokio::test]
+async fn backups_of_a_clock_that_was_ahead_delay_and_evict_none() {
+    let folder = tempfile::tempdir().unwrap();
+    for hours in [1000, 1001, 1002] {
+        let ahead = SystemTime::now() + Duration::from_hours(hours);
+        let seconds = ahead.duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let name = format!("ledger-{seconds:012}.export");
+        let file = File::create(folder.path().join(name)).unwrap();
+        file.set_modified(ahead).unwrap();
+    }
+    let ahead = files(folder.path());
+    // A process was killed while it wrote this.
+    std::fs::write(folder.path().join(".ledger-unfinished-1"), "x").unwrap();
+    let stage = Stage::start(Disk::default()).await;
+    let registered = Metrics::default();
+    let metrics = BackupMetrics::registered(&registered);
+    let every = Duration::from_secs(15);
+    let backups = Backups::with_interval(folder.path(), every, 3, stage.terms.clone(), metrics).unwrap();
+    let running = tokio::spawn(backups.run());
+
+    until(|| async { age(&registered) }, |age| age.is_finite()).await;
+
+    let now = files(folder.path());
+    assert_eq!(now.len(), 3, "{now:?}");
+    assert!(now[0] < ahead[0], "the new one stays: {now:?}");
+    assert_eq!(check(&folder.path().join(&now[0])).found, 0);
+    assert_eq!(now[1..], ahead[1..], "the oldest goes");
     running.abort();
 }

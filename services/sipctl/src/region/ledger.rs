@@ -184,12 +184,12 @@ fn check(check: Check) -> anyhow::Result<(String, Ending)> {
     Ok((table(&report), ending))
 }
 
-/// A ledger that no scheduler has open. It must exist.
+/// A ledger that no scheduler has open, to be read. It must exist.
 fn open_file(path: &Path) -> anyhow::Result<Redb> {
     if !path.is_file() {
         bail!("{} is no file", path.display());
     }
-    Redb::open(path).with_context(|| format!("{} cannot be opened", path.display()))
+    Redb::open_to_read(path).with_context(|| format!("{} cannot be opened", path.display()))
 }
 
 /// An export of a ledger that no scheduler has open, in a file that nobody else sees.

@@ -212,6 +212,29 @@ fn keys_of_a_later_version_in_etcd_are_refused_with_a_sentence() {
     );
 }
 
+#[test]
+fn a_check_leaves_a_file_of_an_earlier_version_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.redb");
+    let model = model();
+    written_by(3, &path, &model);
+
+    let sipctl = sandbox::programs::path("sipctl").unwrap();
+    let checked = std::process::Command::new(sipctl)
+        .args(["ledger", "check", "--ledger"])
+        .arg(&path)
+        .output()
+        .unwrap();
+
+    let text = String::from_utf8_lossy(&checked.stdout);
+    assert_eq!(checked.status.code(), Some(0), "{text}{checked:?}");
+    assert!(text.contains("200"), "the log is read: {text}");
+    assert_eq!(version(&path), 3, "its scheduler goes on with it");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let ledger = Redb::open_to_read(&path).unwrap();
+    assert_eq!(ledger.load().unwrap(), model.divided(EPOCH));
+}
+
 /// All keys below a prefix but the leader's.
 fn raw(cluster: &Cluster, location: &Location, prefix: &str) -> BTreeMap<String, Vec<u8>> {
     let all = GetOptions::new().with_prefix();
@@ -290,4 +313,27 @@ fn migrated_in_etcd(version: &str) {
     let mut expected = model.divided(EPOCH);
     expected.apply(next);
     assert!(ledger.load().unwrap() == expected, "it goes on from there");
+}
+
+#[test]
+fn a_backup_in_etcd_has_nothing_of_one_that_was_cut_off() {
+    let cluster = Cluster::start(1);
+    let location = cluster.location("/again");
+    let elected = cluster.elect(&location, "one:1");
+    let ledger = cluster.open(&location, elected).unwrap();
+    let change = put(&Model::new(), "one", Some(1));
+    ledger.commit(&[change]).unwrap();
+    drop(ledger);
+    cluster.runtime.block_on(async {
+        let mut client = location.client();
+        client.put("/again/schema", "2", None).await.unwrap();
+        // The program of that version went on then, and removed this record.
+        let gone = "/again-schema-2/records/tenant/gone/a";
+        client.put(gone, "a record", None).await.unwrap();
+    });
+    let before = raw(&cluster, &location, "/again/");
+
+    drop(cluster.open(&location, elected).unwrap());
+
+    assert_eq!(raw(&cluster, &location, "/again-schema-2/"), before);
 }

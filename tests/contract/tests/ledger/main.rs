@@ -17,6 +17,7 @@ mod hostile;
 mod large;
 mod layout;
 mod lease;
+mod reads;
 mod retention;
 mod slow;
 

@@ -18,7 +18,7 @@ use crate::{
 const PACE: u32 = 20 << 20;
 
 /// The ledger of a process that reaches the first member by this way.
-fn open(cluster: &Cluster, way: &Proxy, name: &str) -> Etcd {
+pub(crate) fn open(cluster: &Cluster, way: &Proxy, name: &str) -> Etcd {
     let endpoints = [format!("http://{}", way.address())];
     let args = arguments(&format!("/contract/{name}"));
     let location = cluster
@@ -30,11 +30,12 @@ fn open(cluster: &Cluster, way: &Proxy, name: &str) -> Etcd {
         .unwrap()
 }
 
-fn first(cluster: &Cluster) -> String {
+/// Where the first member is.
+pub(crate) fn first(cluster: &Cluster) -> String {
     cluster.endpoints[0].trim_start_matches("http://").to_owned()
 }
 
-fn read(ledger: &Etcd, wanted: bool) -> Result<Page, scheduler::ledger::Error> {
+pub(crate) fn read(ledger: &Etcd, wanted: bool) -> Result<Page, scheduler::ledger::Error> {
     ledger.read_log(Query {
         before: Commit::MAX,
         limit: 1000,

@@ -1,6 +1,6 @@
 //! A copy of a ledger's keys before they are migrated: an earlier version of the program runs on it with `--etcd-prefix`.
 
-use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, Txn, TxnOp};
 
 use super::{
     Etcd, batch,
@@ -43,8 +43,10 @@ impl Etcd {
 
     async fn copy(&self, copy: &Keys) -> Result<(), Error> {
         let (keys, limits) = (&self.location.keys, self.location.limits);
-        let root = keys.root().to_owned();
-        let mut pages = Pages::new(&self.location, root, keys::prefix_end(keys.root()), 0);
+        // A copy of another time may have been cut off here: what was removed since would be in this one.
+        let all = DeleteOptions::new().with_range(keys::prefix_end(copy.root()));
+        self.put(vec![TxnOp::delete(copy.root(), Some(all))]).await?;
+        let mut pages = Pages::below(&self.location, keys.root(), 0);
         let mut schema = Vec::new();
         let mut writes: Vec<TxnOp> = Vec::new();
         let mut bytes = 0;
@@ -71,7 +73,7 @@ impl Etcd {
         self.put(vec![TxnOp::put(copy.schema(), schema, None)]).await
     }
 
-    /// Writes what is no part of the ledger, as its owner.
+    /// Writes or deletes what is no part of the ledger, as its owner.
     async fn put(&self, writes: Vec<TxnOp>) -> Result<(), Error> {
         let leads = Compare::create_revision(self.location.keys.leader(), CompareOp::Equal, self.elected);
         let written = self.send(Txn::new().when([leads]).and_then(writes)).await?;

@@ -40,6 +40,38 @@ impl Default for Sizes {
 
 /// Maximum number of entries that one transaction removes.
 const MAX_REMOVED_ENTRIES: usize = 4096;
+/// Maximum number of requests for one page of the log: a thread that all callers share waits for them. More than any one page without
+/// gaps needs, and so many that each page gets further.
+const MAX_PAGE_REQUESTS: usize = 256;
+
+/// How many commits the next request for a page of the log covers.
+#[derive(Clone, Copy, Debug)]
+struct Span(u64);
+
+impl Span {
+    /// The first one, for a page with so many keys.
+    fn first(keys: usize) -> Self {
+        Self(whole(keys))
+    }
+
+    /// After an answer with all entries of the span: trimming leaves gaps, and what one site has had between the entries of another may be
+    /// very wide. So the next span is as wide as half a page of entries was, but has no fewer commits than a page has keys.
+    fn adapt(&mut self, entries: usize, keys: usize) {
+        self.0 = match self.0.checked_div(whole(entries)) {
+            None => self.0.saturating_mul(2),
+            Some(apart) => apart.saturating_mul(whole(keys / 2)).max(whole(keys)),
+        };
+    }
+
+    /// After an answer that was cut off after the oldest entries of the span, though the newest are wanted.
+    fn shrink(&mut self) {
+        self.0 = (self.0 / 8).max(1);
+    }
+}
+
+fn whole(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
 
 impl Etcd {
     /// Reads entries in spans of commits, from the newest: each commit has at most one entry, and keys sort by commit. Between two requests it
@@ -49,30 +81,27 @@ impl Etcd {
         let mut size = PageSize::default();
         let mut reading = Reading::new(query);
         let mut upto = query.before.min(self.written().last.next()).number();
-        // Commits in a span: as many as a page has keys.
-        let commits = |size: PageSize| u64::try_from(size.keys()).unwrap_or(1);
-        let mut span = commits(size);
+        let mut span = Span::first(size.keys());
+        let mut requests = 0;
         while upto > 0 {
             if reading.is_whole(Commit::new(upto)) {
                 return Ok(reading.page());
             }
-            let from = upto.saturating_sub(span);
+            if requests == MAX_PAGE_REQUESTS {
+                return Ok(reading.page_up_to(Commit::new(upto)));
+            }
+            requests += 1;
+            let from = upto.saturating_sub(span.0);
             let (begin, end) = (keys.decision(Commit::new(from)), keys.decision(Commit::new(upto)));
             let answer = pages::first(&self.location, &begin, &end, 0, &mut size);
             let mut answer = self.runtime.block_on(answer)?;
             if answer.more() {
-                // The answer is cut off after the oldest entries of the span, but the newest are wanted: read a shorter span.
-                span = (span / 8).max(1);
+                span.shrink();
                 continue;
             }
             let entries = answer.take_kvs();
-            // Trimming leaves gaps, which may be wide.
-            span = if entries.is_empty() {
-                span.saturating_mul(2)
-            } else {
-                size.adapt(&entries);
-                commits(size)
-            };
+            size.adapt(&entries);
+            span.adapt(entries.len(), size.keys());
             for entry in entries.iter().rev() {
                 let commit = number(keys, entry)?;
                 if reading.is_whole(commit.next()) {

@@ -139,7 +139,22 @@ impl Etcd {
         Ok(())
     }
 
-    /// Everything at one moment. Entries are taken between requests, not during one: who takes them may wait.
+    /// Hands on the keys of pages, a page at a time: all records of a region may need more memory than is left. They are taken between
+    /// requests, not during one: who takes them may wait.
+    fn each_key(
+        &self,
+        mut pages: Pages<'_>,
+        take: &mut dyn FnMut(&KeyValue) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        while let Some(entries) = self.runtime.block_on(pages.next())? {
+            for entry in &entries {
+                take(entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything at one moment.
     pub(super) fn export_all(
         &self,
         take: &mut (dyn FnMut(disk::Entry) -> Result<(), Error> + '_),
@@ -164,33 +179,26 @@ impl Etcd {
             rule: error.to_string(),
         })?;
         take(export::header(Commit::new(commit)))?;
-        let range = |prefix: &str| {
-            self.runtime
-                .block_on(pages::all(&self.location, prefix, revision))
-        };
-        for entry in range(&keys.histories())? {
+        let pages = |prefix: &str| Pages::below(&self.location, prefix, revision);
+        self.each_key(pages(&keys.histories()), &mut |entry| {
             let site = Keys::rest(entry.key(), &keys.histories())?;
-            take(export::history(site, entry.value())?)?;
-        }
-        for entry in range(&keys.records())? {
+            take(export::history(site, entry.value())?)
+        })?;
+        self.each_key(pages(&keys.records()), &mut |entry| {
             let name = keys::named(Keys::rest(entry.key(), &keys.records())?)?;
-            take(export::record(name, entry.value())?)?;
-        }
-        for entry in range(&keys.removals())? {
-            let (site, commit) = removal(keys, &entry)?;
-            take(export::removal(site, commit))?;
-        }
-        for entry in range(&keys.fences())? {
+            take(export::record(name, entry.value())?)
+        })?;
+        self.each_key(pages(&keys.removals()), &mut |entry| {
+            let (site, commit) = removal(keys, entry)?;
+            take(export::removal(site, commit))
+        })?;
+        self.each_key(pages(&keys.fences()), &mut |entry| {
             let site = Keys::rest(entry.key(), &keys.fences())?;
-            take(export::fence(site, entry.value())?)?;
-        }
-        let mut pages = self.log_pages(revision);
-        while let Some(entries) = self.runtime.block_on(pages.next())? {
-            for entry in &entries {
-                take(export::decision(keys::number(keys, entry)?, entry.value())?)?;
-            }
-        }
-        Ok(())
+            take(export::fence(site, entry.value())?)
+        })?;
+        self.each_key(self.log_pages(revision), &mut |entry| {
+            take(export::decision(keys::number(keys, entry)?, entry.value())?)
+        })
     }
 
     /// Parts are written one after the other; the schema's key states that they are not all there until they are.

@@ -100,6 +100,11 @@ impl<'a> Pages<'a> {
         }
     }
 
+    /// All keys that begin with a prefix.
+    pub(super) fn below(location: &'a Location, prefix: &str, revision: i64) -> Self {
+        Self::new(location, prefix.to_owned(), keys::prefix_end(prefix), revision)
+    }
+
     /// The next page; `None` after the last one.
     ///
     /// # Errors
@@ -127,7 +132,7 @@ impl<'a> Pages<'a> {
 /// # Errors
 /// As [`first`].
 pub(super) async fn all(location: &Location, prefix: &str, revision: i64) -> Result<Vec<KeyValue>, Error> {
-    let mut pages = Pages::new(location, prefix.to_owned(), keys::prefix_end(prefix), revision);
+    let mut pages = Pages::below(location, prefix, revision);
     let mut found = Vec::new();
     while let Some(page) = pages.next().await? {
         found.extend(page);

@@ -49,12 +49,22 @@ pub(super) fn passes(error: &etcd_client::Error) -> bool {
     use tonic::Code;
     match error {
         etcd_client::Error::TransportError(_) | etcd_client::Error::IoError(_) => true,
-        etcd_client::Error::GRpcStatus(status) => matches!(
-            status.code(),
-            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted
-        ),
+        etcd_client::Error::GRpcStatus(status) => match status.code() {
+            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted => {
+                true
+            }
+            Code::ResourceExhausted => is_busy(status),
+            _ => false,
+        },
         _ => false,
     }
+}
+
+/// Whether etcd is busy: it refuses requests while it is too far behind with applying earlier ones, and closes connections with too many
+/// pings (`ENHANCE_YOUR_CALM` of HTTP/2). A full storage has the same code and does not pass.
+fn is_busy(status: &tonic::Status) -> bool {
+    let message = status.message();
+    message.contains("too many requests") || message.starts_with("h2 protocol error")
 }
 
 /// Whether an answer was not taken because of its length, which its head states: nothing of it was read.
@@ -77,5 +87,31 @@ pub(super) fn refusal(error: &etcd_client::Error) -> Option<String> {
         Code::InvalidArgument => Some(status.message().to_owned()),
         Code::ResourceExhausted if too_large => Some(status.message().to_owned()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::{Code, Status};
+
+    use super::*;
+
+    #[test]
+    fn a_busy_etcd_is_asked_again_and_a_full_one_is_not() {
+        let is_repeated = |code, message: &str| passes(&etcd_client::Error::from(Status::new(code, message)));
+        for busy in ["etcdserver: too many requests", "h2 protocol error: http2 error"] {
+            assert!(is_repeated(Code::ResourceExhausted, busy), "{busy}");
+        }
+        for other in [
+            "etcdserver: mvcc: database space exceeded",
+            "grpc: received message larger than max (2 vs. 1)",
+        ] {
+            assert!(!is_repeated(Code::ResourceExhausted, other), "{other}");
+        }
+        assert!(is_repeated(Code::Unavailable, "etcdserver: leader changed"));
+        assert!(!is_repeated(
+            Code::InvalidArgument,
+            "etcdserver: request is too large"
+        ));
     }
 }

@@ -1,4 +1,4 @@
-//! A copy of a ledger's file before it is migrated: an earlier version of the program runs on it as it is.
+//! Copies of a ledger's file before it is migrated: an earlier version of the program runs on the file as it was.
 
 use std::{
     ffi::OsString,
@@ -39,6 +39,13 @@ pub(super) fn copy(path: &Path, version: u64) -> Result<PathBuf, Error> {
         place(path, version, MAX_COPIES).display()
     )
     .into())
+}
+
+/// Copies the file to one among the temporary files of the machine.
+pub(super) fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let mut copy = tempfile::NamedTempFile::new()?;
+    io::copy(&mut File::open(path)?, copy.as_file_mut())?;
+    Ok(copy)
 }
 
 /// `ledger.redb.schema-2` beside `ledger.redb`, then `ledger.redb.schema-2.2`.
