@@ -151,6 +151,14 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_given_up_by_remediation_goes_like_others() {
+        // CAPM3 v1.13.2 sets the condition of v1beta1, and Cluster API v1.13.4 reads only that of v1beta2.
+        let all = || vec![machine("a", 2), unhealthy(machine("b", 1), "OwnerRemediated")];
+        assert_eq!(going(all(), 2, Order::Random), [""; 0]);
+        assert_eq!(going(all(), 1, Order::Random), ["a"]);
+    }
+
+    #[test]
     fn age_counts_only_among_healthy_ones() {
         let all = || {
             vec![

@@ -206,6 +206,27 @@ fn the_more_pressing_is_replaced_beside_a_refused_growth() {
 }
 
 #[test]
+fn no_host_of_another_namespace_is_taken_for_the_order() {
+    // a is gone, and only y, in another namespace, could replace it; x could replace b, which is less pressing.
+    let site = site([
+        host("b").rack("b").marked_failed(),
+        host("c").rack("c"),
+        host("x").rack("b"),
+        host("lab/y").rack("y"),
+    ]);
+    let members = [
+        member("a", "Worker", "a").failed(FailReason::Gone),
+        member("b", "Worker", "b"),
+        member("c", "Worker", "c"),
+    ];
+    let decision = decide(&site, &workers(3), &members);
+    assert_eq!(
+        (taken(&decision), replaced(&decision)),
+        (vec!["Worker/x".to_owned()], vec![Some(id("b"))])
+    );
+}
+
+#[test]
 fn who_cannot_be_replaced_lets_no_less_pressing_go_first() {
     // Nothing can replace a, which is gone; b and c, of whom b is more pressing, each have a host in their own rack.
     let site = site([

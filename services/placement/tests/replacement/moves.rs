@@ -181,6 +181,27 @@ fn a_move_that_cannot_be_made_blocks_no_other() {
 }
 
 #[test]
+fn a_move_to_another_namespace_waits_for_one_within_it() {
+    // a comes first by its role, but its one host is in another namespace.
+    let site = site([
+        marked_to_move(host("a").rack("a").flavor("cp")),
+        marked_to_move(host("b").rack("b").flavor("w")),
+        host("lab/x").rack("x").flavor("cp"),
+        host("y").rack("y").flavor("w"),
+    ]);
+    let wanted = request([
+        role("ControlPlane", flavor_is("cp"), 1),
+        role("Worker", flavor_is("w"), 1),
+    ]);
+    let members = [member("a", "ControlPlane", "a"), member("b", "Worker", "b")];
+    let decision = decide(&site, &wanted, &members);
+    assert_eq!(
+        (taken(&decision), replaced(&decision)),
+        (vec!["Worker/y".to_owned()], vec![Some(id("b"))])
+    );
+}
+
+#[test]
 fn a_move_that_cannot_be_made_is_reported_as_such() {
     let site = site([
         marked_to_move(host("a").rack("a")),

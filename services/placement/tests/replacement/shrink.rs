@@ -127,6 +127,25 @@ fn growth_at_the_quota_waits_for_the_end_of_a_move() {
 }
 
 #[test]
+fn a_move_that_begins_with_growth_needs_no_room_either() {
+    let quotas = [("tenant".parse().expect("a namespace"), 3)].into();
+    let policy = Policy {
+        quotas,
+        ..Policy::default()
+    };
+    let mut all = hosts(&["b", "x", "y"]);
+    all.push(marked_to_move(host("a").rack("a")));
+    let mut site = site_with(policy, all);
+    let members = [member("a", "Worker", "a"), member("b", "Worker", "b")];
+    hold(&mut site, &members);
+    let decision = decide(&site, &workers(3), &members);
+    assert_eq!(
+        (taken(&decision), released(&decision), decision.refusal),
+        (vec!["Worker/x".to_owned(), "Worker/y".to_owned()], vec![], None)
+    );
+}
+
+#[test]
 fn a_moved_member_outlasts_one_that_no_quota_counts() {
     let quotas = [("tenant".parse().expect("a namespace"), 3)].into();
     let policy = Policy {

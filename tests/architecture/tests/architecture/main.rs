@@ -12,6 +12,7 @@
 //! | [`defects`] | every defect of SIP is held by a test that exists |
 //! | [`filters`] | filters of tests in the Makefile match tests that exist |
 //! | [`alerts`] | alerts name metrics that exist |
+//! | [`assumptions`] | every assumption about other components has a source with a version, and tests that exist |
 //! | [`commands`] | commands that a document shows work, and print what it shows |
 //!
 //! Needs the project's programs: `cargo build --workspace --bins`, which `make test` does first.
@@ -24,6 +25,7 @@
 )]
 
 mod alerts;
+mod assumptions;
 mod commands;
 mod decisions;
 mod defects;

@@ -66,3 +66,19 @@ async fn main() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_default_pauses_are_those_of_capm3() {
+        let Arguments {
+            search_seconds,
+            delay_seconds,
+            ..
+        } = Arguments::parse_from(["sip-metal3"]);
+        let pauses = [search_seconds, delay_seconds].map(Duration::from_secs_f64);
+        assert_eq!(pauses, [Duration::from_secs(30), Duration::from_millis(8)]);
+    }
+}
