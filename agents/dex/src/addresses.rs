@@ -11,28 +11,28 @@ use k8s_openapi::api::core::v1::Service as CoreService;
 use rustls_pki_types::ServerName;
 
 /// How long the last address of a load balancer stays a name of the certificate.
-pub const KEPT: Duration = Duration::from_hours(24);
+pub const LOAD_BALANCER_ADDRESS_RETENTION: Duration = Duration::from_hours(24);
 
 /// What the API server and the site's load balancer gave a Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Addresses {
-    /// Its cluster IP.
+    /// Cluster IP of the Service.
     pub cluster_ip: Option<IpAddr>,
     /// The IP address or DNS name that its load balancer gave.
     pub load_balancer: Option<String>,
     /// Since when `load_balancer` is the last address, and the Service has none; `None`: the Service has it.
-    pub lacks_since: Option<SystemTime>,
+    pub missing_since: Option<SystemTime>,
 }
 
 impl Addresses {
-    /// From texts; a text that is not an address counts as missing.
+    /// Parses texts; a text that is not an address counts as missing.
     #[must_use]
     pub fn read(cluster_ip: Option<&str>, load_balancer: Option<&str>) -> Self {
         let is_name = |name: &&str| ServerName::try_from(*name).is_ok();
         Self {
             cluster_ip: cluster_ip.and_then(|address| address.parse().ok()),
             load_balancer: load_balancer.filter(is_name).map(str::to_owned),
-            lacks_since: None,
+            missing_since: None,
         }
     }
 
@@ -47,29 +47,31 @@ impl Addresses {
         Self::read(cluster_ip, load_balancer.filter(|_| balanced))
     }
 
-    /// These addresses, with those of `last` where one is missing; that of a load balancer for [`KEPT`] at most. Where the recorded time is in
-    /// the future, since the clock was ahead, the wait begins now.
+    /// These addresses, with those of `last` where one is missing; that of a load balancer for [`LOAD_BALANCER_ADDRESS_RETENTION`] at most. Where
+    /// the recorded time is in the future, since the clock was ahead, the wait begins now.
     #[must_use]
     pub fn or_last(self, last: &Self, balanced: bool, now: SystemTime) -> Self {
         let cluster_ip = self.cluster_ip.or(last.cluster_ip);
-        let lacks_since = last.lacks_since.filter(|since| *since <= now).unwrap_or(now);
-        let is_kept = now.duration_since(lacks_since).is_ok_and(|lacked| lacked < KEPT);
+        let missing_since = last.missing_since.filter(|since| *since <= now).unwrap_or(now);
+        let is_kept = now
+            .duration_since(missing_since)
+            .is_ok_and(|lacked| lacked < LOAD_BALANCER_ADDRESS_RETENTION);
         let kept = last.load_balancer.clone().filter(|_| balanced && is_kept);
         match (self.load_balancer, kept) {
             (None, Some(kept)) => Self {
                 cluster_ip,
                 load_balancer: Some(kept),
-                lacks_since: Some(lacks_since),
+                missing_since: Some(missing_since),
             },
             (load_balancer, _) => Self {
                 cluster_ip,
                 load_balancer,
-                lacks_since: None,
+                missing_since: None,
             },
         }
     }
 
-    /// Each as a text.
+    /// Each address as a text.
     pub fn each(&self) -> impl Iterator<Item = String> {
         let cluster_ip = self.cluster_ip.map(|address| address.to_string());
         cluster_ip.into_iter().chain(self.load_balancer.clone())
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_address_is_missing() {
+    fn texts_that_are_no_addresses_count_as_missing() {
         for (text, expected) in [
             (Some("198.51.100.7"), true),
             (Some("fd00::7"), true),
@@ -106,18 +108,18 @@ mod tests {
         let begin = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
         let first = without().or_last(&had, true, begin);
         assert_eq!(
-            (&first.load_balancer, first.lacks_since),
+            (&first.load_balancer, first.missing_since),
             (&had.load_balancer, Some(begin))
         );
         let second = Duration::from_secs(1);
-        let last = begin + KEPT - second;
+        let last = begin + LOAD_BALANCER_ADDRESS_RETENTION - second;
         assert_eq!(
             without().or_last(&first, true, last),
             first,
             "nothing is written meanwhile"
         );
         for gone in [
-            without().or_last(&first, true, begin + KEPT),
+            without().or_last(&first, true, begin + LOAD_BALANCER_ADDRESS_RETENTION),
             without().or_last(&first, false, begin),
             without().or_last(&without(), true, begin),
         ] {
@@ -125,10 +127,10 @@ mod tests {
         }
         assert_eq!(had.clone().or_last(&first, true, last), had, "it is given again");
         // The clock was ahead, and is not any more.
-        let past = begin - KEPT;
+        let past = begin - LOAD_BALANCER_ADDRESS_RETENTION;
         let again = without().or_last(&first, true, past);
         assert_eq!(
-            (&again.load_balancer, again.lacks_since),
+            (&again.load_balancer, again.missing_since),
             (&had.load_balancer, Some(past))
         );
     }

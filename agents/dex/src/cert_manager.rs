@@ -30,16 +30,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
-    certificates::{self, Names, SERVING, SERVING_LEFT, only_certificates},
+    certificates::{self, CERTIFICATE_LIFETIME, CERTIFICATE_RENEW_BEFORE, Names, only_certificates},
     identity::MANAGER,
     inputs::refused,
-    issuer::Reached,
+    issuer::ProviderAddress,
 };
 
 /// What the name of the Certificate, and of the Secret that cert-manager writes, ends with. No instance has a dot in its name.
-const SUFFIX: &str = ".tls";
-/// Characters of cert-manager's message that are shown.
-const SHOWN: usize = 200;
+const NAME_SUFFIX: &str = ".tls";
+/// Maximum number of characters that a condition quotes of cert-manager's message.
+const MAX_MESSAGE_CHARACTERS: usize = 200;
 
 /// Who issues a provider's certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -51,7 +51,7 @@ pub(crate) enum Issuer<'a> {
 }
 
 impl Issuer<'_> {
-    /// As a Certificate names it.
+    /// The issuer as the field `issuerRef` of a Certificate.
     fn reference(self) -> Value {
         let (kind, name) = match self {
             Issuer::Namespaced(name) => ("Issuer", name),
@@ -61,12 +61,12 @@ impl Issuer<'_> {
     }
 }
 
-/// What cert-manager has issued.
+/// A certificate that cert-manager has issued.
 pub(crate) struct Issued {
-    /// The certificate.
+    /// The certificate, its key and its CA.
     pub(crate) certificate: Certificate,
-    /// What the certificate lacks of what the Certificate asks for.
-    pub(crate) lacks: Option<Problem>,
+    /// Which problem to report as long as the certificate does not have all names that the Certificate requests.
+    pub(crate) missing_names: Option<Problem>,
 }
 
 /// The Certificates of one namespace.
@@ -91,49 +91,52 @@ impl<'a> Certificates<'a> {
     }
 
     fn name(&self) -> String {
-        format!("{}{SUFFIX}", self.entry.service().object_name())
+        format!("{}{NAME_SUFFIX}", self.entry.service().object_name())
     }
 
-    /// Asks for a certificate with the provider's names, and reads what was issued.
+    /// Requests a certificate with the provider's names, and reads what cert-manager has issued.
     ///
     /// # Errors
     /// [`Error::Refused`] as long as there is none that can be used: what runs is left as it is.
-    pub(crate) async fn issued(
+    pub(crate) async fn reconcile(
         &self,
         issuer: Issuer<'_>,
         service: &CoreService,
-        reached: &Reached,
+        provider_address: &ProviderAddress,
     ) -> Result<Issued, Error> {
         let owner = owner(service);
-        let (status, names) = self.apply(issuer, &owner, reached).await?;
+        let (status, names) = self.apply(issuer, &owner, provider_address).await?;
         let secret = self.secrets.get_opt(&self.name()).await;
         let secret = secret.map_err(Error::kubernetes("read the Secret of cert-manager"))?;
         let not_ready = |why: &str| refused(self.entry, CERTIFICATE_NOT_READY, why);
-        let Some(secret) = secret.filter(is_filled) else {
+        let Some(secret) = secret.filter(is_issued) else {
             return Err(not_ready(&format!(
-                "cert-manager has not issued it yet: {status}"
+                "cert-manager has not issued the certificate yet: {status}"
             )));
         };
-        self.own(&secret, &owner).await?;
-        let certificate = read(&secret).ok_or_else(|| {
+        self.set_owner(&secret, &owner).await?;
+        let certificate = parse_certificate(&secret).ok_or_else(|| {
             let why = "must have the keys tls.crt, tls.key and ca.crt in PEM: the issuer must be one that gives its CA";
             not_ready(&format!("Secret {} {why}", secret.name_any()))
         })?;
-        let usable = certificates::usable(&certificate, SystemTime::now());
+        let usable = certificates::check_usable(&certificate, SystemTime::now());
         usable.map_err(|why| not_ready(&format!("Secret {}: {why}: {status}", secret.name_any())))?;
-        let lacks = (!certificates::covers(&certificate, &names)).then(|| {
-            let message = format!("cert-manager has not issued it for all names yet: {status}");
+        let missing_names = (!certificates::has_names(&certificate, &names)).then(|| {
+            let message = format!("cert-manager has not issued the certificate for all names yet: {status}");
             Problem::new(CERTIFICATE_NOT_READY, message)
         });
-        Ok(Issued { certificate, lacks })
+        Ok(Issued {
+            certificate,
+            missing_names,
+        })
     }
 
     /// Deletes the Certificate and its Secret, as far as they belong to the provider's Service: without it the garbage collector deletes
     /// them.
     ///
     /// # Errors
-    /// When the API server does not do it.
-    pub(crate) async fn withdraw(&self, service: Option<&CoreService>) -> Result<(), Error> {
+    /// When the API server does not delete them.
+    pub(crate) async fn delete(&self, service: Option<&CoreService>) -> Result<(), Error> {
         let Some(owner) = service.map(owner) else {
             return Ok(());
         };
@@ -161,12 +164,12 @@ impl<'a> Certificates<'a> {
         }
     }
 
-    /// Applies the Certificate unless it stands; returns what cert-manager reports of it, and the names that are asked for.
+    /// Applies the Certificate unless its spec is as desired; returns what cert-manager reports of it, and the names that it requests.
     async fn apply(
         &self,
         issuer: Issuer<'_>,
         owner: &OwnerReference,
-        reached: &Reached,
+        provider_address: &ProviderAddress,
     ) -> Result<(String, Names), Error> {
         let name = self.name();
         let found = self.objects.get_opt(&name).await;
@@ -176,37 +179,43 @@ impl<'a> Certificates<'a> {
             return Err(refused(self.entry, NAME_CONFLICT, &why));
         }
         // A last address stays among the names only where the Certificate asks this issuer for it already: the issuer may refuse a new name.
-        let before = found.as_ref().map(|found| requested(&found.data, issuer));
-        let [_, present] = &reached.fallbacks;
-        let names = reached.names.of_either(present, &before.unwrap_or_default());
+        let before = found.as_ref().map(|found| requested_names(&found.data, issuer));
+        let [_, present] = &provider_address.fallbacks;
+        let names = provider_address
+            .names
+            .contained_in_either(present, &before.unwrap_or_default());
         let desired = self.desired(issuer, owner, &names);
         if found.is_none() {
-            self.make_secret(owner, &desired).await?;
+            self.ensure_secret(owner, &desired).await?;
         }
         if let Some(found) = found.filter(|found| found.data.get("spec") == desired.get("spec")) {
-            return Ok((reported(&found.data), names));
+            return Ok((ready_message(&found.data), names));
         }
         let params = PatchParams::apply(MANAGER.0).force();
         let applied = self.objects.patch(&name, &params, &Patch::Apply(&desired)).await;
         match applied {
-            Ok(applied) => Ok((reported(&applied.data), names)),
+            Ok(applied) => Ok((ready_message(&applied.data), names)),
             Err(error) if apply::code(&error) == Some(404) => {
-                let why = "cert-manager is not installed in this site: it has no Certificates";
+                let why =
+                    "cert-manager is not installed in this site: the API server has no kind Certificate";
                 Err(refused(self.entry, CERTIFICATE_NOT_READY, why))
             }
             Err(error) if apply::is_refusal(&error) => {
-                let why = format!("the Certificate is refused: {}", apply::reason(&error));
+                let why = format!(
+                    "the API server refuses the Certificate: {}",
+                    apply::reason(&error)
+                );
                 Err(refused(self.entry, CERTIFICATE_NOT_READY, &why))
             }
             Err(error) => Err(Error::kubernetes("apply the Certificate")(error)),
         }
     }
 
-    /// Makes the Secret before cert-manager does, whose Secrets have no owner: without one it would stay if the provider is deleted before the
+    /// Creates the Secret before cert-manager does, whose Secrets have no owner: without one it would stay if the provider is deleted before the
     /// next pass.
     ///
-    /// A Secret of that name that was not made for the provider is refused: cert-manager would overwrite it.
-    async fn make_secret(&self, owner: &OwnerReference, desired: &Value) -> Result<(), Error> {
+    /// Refuses a Secret of that name that was not made for the provider: cert-manager would overwrite it.
+    async fn ensure_secret(&self, owner: &OwnerReference, desired: &Value) -> Result<(), Error> {
         let secret = self.secrets.get_opt(&self.name()).await;
         let secret = secret.map_err(Error::kubernetes("read the Secret of cert-manager"))?;
         let Some(secret) = secret else {
@@ -244,10 +253,14 @@ impl<'a> Certificates<'a> {
         match self.secrets.create(&params, &secret).await {
             Ok(_) => Ok(()),
             Err(error) if apply::is_refusal(&error) => {
-                let why = format!("the Secret {} is refused: {}", self.name(), apply::reason(&error));
+                let why = format!(
+                    "the API server refuses the Secret {}: {}",
+                    self.name(),
+                    apply::reason(&error)
+                );
                 Err(refused(self.entry, CERTIFICATE_NOT_READY, &why))
             }
-            Err(error) => Err(Error::kubernetes("make the Secret of cert-manager")(error)),
+            Err(error) => Err(Error::kubernetes("create the Secret of cert-manager")(error)),
         }
     }
 
@@ -266,8 +279,8 @@ impl<'a> Certificates<'a> {
             "secretName": name,
             "secretTemplate": {"labels": metadata.labels},
             "issuerRef": issuer.reference(),
-            "duration": hours(SERVING),
-            "renewBefore": hours(SERVING_LEFT),
+            "duration": hours(CERTIFICATE_LIFETIME),
+            "renewBefore": hours(CERTIFICATE_RENEW_BEFORE),
             "privateKey": {"algorithm": "ECDSA", "size": 256, "encoding": "PKCS8", "rotationPolicy": "Always"},
             "usages": ["digital signature", "server auth"],
             "revisionHistoryLimit": 1,
@@ -282,9 +295,9 @@ impl<'a> Certificates<'a> {
         json!({"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": metadata, "spec": spec})
     }
 
-    /// Makes the Secret belong to the Service, as the Certificate does. The version makes this a change of that Secret: without it an
-    /// apply would make another one.
-    async fn own(&self, secret: &Secret, owner: &OwnerReference) -> Result<(), Error> {
+    /// Makes the Service the owner of the Secret, as it is of the Certificate. With the version this changes only that Secret: without it an
+    /// apply would create another one.
+    async fn set_owner(&self, secret: &Secret, owner: &OwnerReference) -> Result<(), Error> {
         if is_owned(secret, owner) {
             return Ok(());
         }
@@ -301,12 +314,12 @@ impl<'a> Certificates<'a> {
             .await;
         owned
             .map(drop)
-            .map_err(Error::kubernetes("own the Secret of cert-manager"))
+            .map_err(Error::kubernetes("set the owner of the Secret of cert-manager"))
     }
 }
 
 /// Whether cert-manager has written the Secret.
-fn is_filled(secret: &Secret) -> bool {
+fn is_issued(secret: &Secret) -> bool {
     let chain = secret.data.as_ref().and_then(|data| data.get("tls.crt"));
     chain.is_some_and(|ByteString(bytes)| !bytes.is_empty())
 }
@@ -326,8 +339,8 @@ fn owner(service: &CoreService) -> OwnerReference {
     }
 }
 
-/// The names that a Certificate asks this issuer for.
-fn requested(certificate: &Value, issuer: Issuer<'_>) -> Names {
+/// The names that a Certificate requests from this issuer.
+fn requested_names(certificate: &Value, issuer: Issuer<'_>) -> Names {
     let spec = &certificate["spec"];
     if spec["issuerRef"] != issuer.reference() {
         return Names::default();
@@ -338,7 +351,7 @@ fn requested(certificate: &Value, issuer: Issuer<'_>) -> Names {
 }
 
 /// The message of the condition `Ready`.
-fn reported(certificate: &Value) -> String {
+fn ready_message(certificate: &Value) -> String {
     let conditions = certificate
         .pointer("/status/conditions")
         .and_then(Value::as_array);
@@ -347,15 +360,15 @@ fn reported(certificate: &Value) -> String {
         .flatten()
         .find(|condition| condition["type"] == "Ready");
     let message = ready.and_then(|ready| ready["message"].as_str());
-    let message = message.unwrap_or("cert-manager has reported nothing yet");
+    let message = message.unwrap_or("cert-manager has not reported the condition Ready yet");
     message
         .chars()
         .filter(|character| !character.is_control())
-        .take(SHOWN)
+        .take(MAX_MESSAGE_CHARACTERS)
         .collect()
 }
 
-fn read(secret: &Secret) -> Option<Certificate> {
+fn parse_certificate(secret: &Secret) -> Option<Certificate> {
     let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
     Some(Certificate {
         chain: only_certificates(&text("tls.crt")?)?,
@@ -369,23 +382,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_issuer_was_asked_for_the_names() {
+    fn names_were_requested_only_from_the_same_issuer() {
         let issuer = Issuer::Cluster("site");
         let certificate = json!({"spec": {
             "issuerRef": issuer.reference(), "dnsNames": ["sso", "lb.example.org"], "ipAddresses": ["198.51.100.7"],
         }});
-        let before = requested(&certificate, issuer);
+        let before = requested_names(&certificate, issuer);
         assert_eq!(
             before,
             Names::from_hosts(["sso", "lb.example.org", "198.51.100.7"])
         );
-        let other = requested(&certificate, Issuer::Namespaced("site"));
+        let other = requested_names(&certificate, Issuer::Namespaced("site"));
         assert_eq!(other, Names::default());
-        assert_eq!(requested(&json!({}), issuer), Names::default());
+        assert_eq!(requested_names(&json!({}), issuer), Names::default());
 
         let (names, present) = (["two", "lb.example.org"], ["two"]);
         let (names, present) = (Names::from_hosts(names), Names::from_hosts(present));
-        assert_eq!(names.of_either(&present, &before), names);
-        assert_eq!(names.of_either(&present, &other), present, "it was never asked");
+        assert_eq!(names.contained_in_either(&present, &before), names);
+        assert_eq!(
+            names.contained_in_either(&present, &other),
+            present,
+            "it was never asked"
+        );
     }
 }

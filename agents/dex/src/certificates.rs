@@ -21,77 +21,80 @@ use render::dex::Certificate;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::inspect::{
-    CERTIFICATES, begins, covers, each, ends, has_certificate, only_certificates, usable,
+    MAX_CERTIFICATES, check_usable, has_certificate, has_names, not_after, not_before, only_certificates,
+    split_certificates,
 };
-use self::inspect::{has_key, is_authority, is_trusted};
+use self::inspect::{check_trusted, has_key, is_ca_certificate};
 
 /// How long a CA of the agent is valid.
-const AUTHORITY: Duration = Duration::from_hours(24 * 3650);
+const CA_LIFETIME: Duration = Duration::from_hours(24 * 3650);
 /// The agent publishes the next CA when the current one has this much time left; the next one issues when half of that is left.
-const AUTHORITY_LEFT: Duration = Duration::from_hours(24 * 730);
-/// How long a provider's certificate is valid, and how much of that is left when it is renewed.
-pub(crate) const SERVING: Duration = Duration::from_hours(24 * 90);
-pub(crate) const SERVING_LEFT: Duration = Duration::from_hours(24 * 30);
-/// Certificates begin this much earlier, since clocks differ.
-const BACKDATED: Duration = Duration::from_mins(5);
-/// A CA begins this much earlier. One that was made while the clock was ahead has to be valid nonetheless: nobody would trust a replacement.
-const AUTHORITY_BACKDATED: Duration = Duration::from_hours(24 * 365);
+const CA_RENEW_BEFORE: Duration = Duration::from_hours(24 * 730);
+/// How long a provider's certificate is valid.
+pub(crate) const CERTIFICATE_LIFETIME: Duration = Duration::from_hours(24 * 90);
+/// The agent renews a provider's certificate when it has this much time left.
+pub(crate) const CERTIFICATE_RENEW_BEFORE: Duration = Duration::from_hours(24 * 30);
+/// How much earlier than now a certificate becomes valid, since clocks differ.
+const CERTIFICATE_BACKDATE: Duration = Duration::from_mins(5);
+/// How much earlier than now a CA becomes valid. One that was made while the clock was ahead has to be valid nonetheless: nobody would trust a
+/// replacement.
+const CA_BACKDATE: Duration = Duration::from_hours(24 * 365);
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What the tenant gave is no CA.
+    /// The Secret that the tenant names has no usable CA.
     #[error("{0}")]
-    Given(&'static str),
-    /// It cannot be made.
-    #[error("a certificate cannot be made: {0}")]
+    TenantCa(&'static str),
+    /// The agent cannot make a key or a certificate.
+    #[error("the agent cannot make a certificate: {0}")]
     Make(#[from] rcgen::Error),
 }
 
 /// A CA certificate (PEM) and its private key (PEM).
 #[derive(Clone, Eq, PartialEq)]
-pub struct Pair {
-    /// The certificate. Of a tenant's CA those that lead to its root may follow.
+pub struct CertificateAndKey {
+    /// The certificate. In a tenant's CA those up to its root may follow.
     pub certificate: String,
-    /// The key.
+    /// The private key of the certificate.
     pub key: String,
 }
 
 /// A provider's certificate, and what it was made for.
 #[derive(Clone, Eq, PartialEq)]
-pub struct Serving {
+pub struct ServingCertificate {
     /// The certificate and those between it and the root (PEM).
     pub chain: String,
-    /// Its key (PEM).
+    /// Private key of the certificate (PEM).
     pub key: String,
-    /// Tells its names and its CA from any others.
-    pub made_for: String,
+    /// Digest of the names and the CA that it was issued for.
+    pub inputs_digest: String,
 }
 
-/// The certificates that the agent keeps for one provider.
+/// The CAs and the certificate that the agent keeps for one provider.
 #[derive(Clone, Default, Eq, PartialEq)]
-pub struct Stored {
+pub struct CertificateSet {
     /// The agent's CA, where the tenant gives none.
-    pub authority: Option<Pair>,
-    /// The one that follows it.
-    pub next: Option<Pair>,
-    /// Certificate of the one before (PEM).
+    pub authority: Option<CertificateAndKey>,
+    /// The CA that issues after `authority`.
+    pub next: Option<CertificateAndKey>,
+    /// Certificate of the CA that issued before `authority` (PEM).
     pub previous: Option<String>,
-    /// The provider's.
-    pub serving: Option<Serving>,
+    /// The provider's certificate.
+    pub serving: Option<ServingCertificate>,
 }
 
 /// Names under which a provider is reached.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Names {
-    /// DNS names.
+    /// DNS names, in lower case.
     pub dns: BTreeSet<String>,
     /// IP addresses.
     pub addresses: BTreeSet<IpAddr>,
 }
 
 impl Names {
-    /// All of these.
+    /// The names of these hosts.
     pub fn from_hosts<'a>(hosts: impl IntoIterator<Item = &'a str>) -> Self {
         let mut names = Self::default();
         hosts.into_iter().for_each(|host| names.add(host));
@@ -106,9 +109,9 @@ impl Names {
         };
     }
 
-    /// The names that `one` or `other` has, too.
+    /// Those of the names that `one` or `other` has, too.
     #[must_use]
-    pub fn of_either(&self, one: &Self, other: &Self) -> Self {
+    pub fn contained_in_either(&self, one: &Self, other: &Self) -> Self {
         Self {
             dns: &self.dns & &(&one.dns | &other.dns),
             addresses: &self.addresses & &(&one.addresses | &other.addresses),
@@ -116,11 +119,11 @@ impl Names {
     }
 }
 
-/// A CA that the tenant gives.
+/// A CA that the tenant gives in a Secret.
 #[derive(Clone)]
-pub struct Given {
-    /// `tls.crt` and `tls.key`.
-    pub pair: Pair,
+pub struct TenantCa {
+    /// The values `tls.crt` and `tls.key` of the Secret.
+    pub pair: CertificateAndKey,
     /// `ca.crt`: the root to publish in place of `tls.crt`.
     pub root: Option<String>,
 }
@@ -129,34 +132,36 @@ pub struct Given {
 ///
 /// # Errors
 /// When a CA cannot be used.
-pub fn renewed(
-    mut stored: Stored,
-    given: Option<&Given>,
+pub fn renew(
+    mut stored: CertificateSet,
+    given: Option<&TenantCa>,
     names: &Names,
     now: SystemTime,
-) -> Result<(Stored, Certificate), Error> {
+) -> Result<(CertificateSet, Certificate), Error> {
     let (authority, bundle) = match given {
         Some(given) => {
-            if ends(&given.pair.certificate).is_none_or(|end| end <= now) {
-                return Err(Error::Given("tls.crt must be a certificate that has not expired"));
+            if not_after(&given.pair.certificate).is_none_or(|end| end <= now) {
+                return Err(Error::TenantCa(
+                    "tls.crt must be a certificate that has not expired",
+                ));
             }
             let bundle = given.root.as_ref().unwrap_or(&given.pair.certificate);
             (given.pair.clone(), bundle.clone())
         }
-        None => own(&mut stored, now)?,
+        None => own_ca(&mut stored, now)?,
     };
-    let made_for = made_for(&authority, names);
+    let inputs_digest = inputs_digest(&authority, names);
     let serving = stored.serving.as_ref();
-    let serving = serving.filter(|serving| serving.made_for == made_for);
-    let end = serving.and_then(|serving| ends(&serving.chain));
-    let end = end.filter(|end| *end > now + left(&authority.certificate, now));
-    let begin = serving.and_then(|serving| begins(&serving.chain));
+    let serving = serving.filter(|serving| serving.inputs_digest == inputs_digest);
+    let end = serving.and_then(|serving| not_after(&serving.chain));
+    let end = end.filter(|end| *end > now + renew_before(&authority.certificate, now));
+    let begin = serving.and_then(|serving| not_before(&serving.chain));
     if end.is_none() || begin.is_none_or(|begin| begin > now) {
         // A certificate that is not valid yet was made while the clock was ahead, or the clock is behind now. Its successor is valid by either
         // clock, as far as the CA is.
-        let longest = now + AUTHORITY_BACKDATED + SERVING;
-        let end = end.unwrap_or(now).clamp(now + SERVING, longest);
-        let issued = issue(&authority, given.is_some(), names, made_for, (now, end))?;
+        let longest = now + CA_BACKDATE + CERTIFICATE_LIFETIME;
+        let end = end.unwrap_or(now).clamp(now + CERTIFICATE_LIFETIME, longest);
+        let issued = issue(&authority, given.is_some(), names, inputs_digest, (now, end))?;
         stored.serving = Some(issued);
     }
     let certificate = stored.serving.as_ref().map(|serving| Certificate {
@@ -164,67 +169,69 @@ pub fn renewed(
         key: serving.key.clone(),
         bundle,
     });
-    let certificate = certificate.ok_or(Error::Given("there is no certificate"))?;
+    let certificate = certificate.ok_or(Error::TenantCa("there is no certificate"))?;
     if given.is_some() {
-        is_trusted(&certificate, now).map_err(Error::Given)?;
+        check_trusted(&certificate, now).map_err(Error::TenantCa)?;
     }
     Ok((stored, certificate))
 }
 
-/// The same for these names, or for the first of the `fallbacks` that the CA does not refuse.
+/// As [`renew`] for these names, or for the first of the `fallbacks` that the CA does not refuse.
 ///
 /// # Errors
 /// When a CA cannot be used; for all names.
-pub fn renewed_for_any(
-    stored: &Stored,
-    given: Option<&Given>,
+pub fn renew_for_any(
+    stored: &CertificateSet,
+    given: Option<&TenantCa>,
     names: &Names,
     fallbacks: &[Names],
     now: SystemTime,
-) -> Result<(Stored, Certificate), Error> {
-    let first = renewed(stored.clone(), given, names, now);
+) -> Result<(CertificateSet, Certificate), Error> {
+    let first = renew(stored.clone(), given, names, now);
     first.or_else(|refused| {
         let mut others = fallbacks.iter();
-        let made = others.find_map(|names| renewed(stored.clone(), given, names, now).ok());
+        let made = others.find_map(|names| renew(stored.clone(), given, names, now).ok());
         made.ok_or(refused)
     })
 }
 
-/// How much time a provider's certificate has left when it is renewed: less where its CA ends soon.
-fn left(authority: &str, now: SystemTime) -> Duration {
-    let of_authority = ends(authority).and_then(|end| end.duration_since(now).ok());
-    SERVING_LEFT.min(of_authority.unwrap_or_default() / 3)
+/// How much time a provider's certificate has left when the agent renews it: less where its CA expires soon.
+fn renew_before(authority: &str, now: SystemTime) -> Duration {
+    let of_authority = not_after(authority).and_then(|end| end.duration_since(now).ok());
+    CERTIFICATE_RENEW_BEFORE.min(of_authority.unwrap_or_default() / 3)
 }
 
 /// The agent's own CA that issues now, and the certificates of all own CAs to publish.
-fn own(stored: &mut Stored, now: SystemTime) -> Result<(Pair, String), Error> {
-    let ends_within =
-        |pair: &Pair, left: Duration| ends(&pair.certificate).is_none_or(|end| end <= now + left);
-    let ends_soon = |stored: &Stored, left: Duration| {
+fn own_ca(stored: &mut CertificateSet, now: SystemTime) -> Result<(CertificateAndKey, String), Error> {
+    let ends_within = |pair: &CertificateAndKey, left: Duration| {
+        not_after(&pair.certificate).is_none_or(|end| end <= now + left)
+    };
+    let ends_soon = |stored: &CertificateSet, left: Duration| {
         let authority = stored.authority.as_ref();
         authority.is_some_and(|authority| ends_within(authority, left))
     };
-    if ends_soon(stored, AUTHORITY_LEFT) && stored.next.is_none() {
-        stored.next = Some(authority(now)?);
+    if ends_soon(stored, CA_RENEW_BEFORE) && stored.next.is_none() {
+        stored.next = Some(new_ca(now)?);
     }
     // The next CA issues once it was published for long enough, also after a time in which the agent did not run, unless the current CA expires
     // before.
-    let is_known = |next: &Pair| ends_within(next, AUTHORITY.saturating_sub(AUTHORITY_LEFT / 2));
-    let is_due = ends_soon(stored, AUTHORITY_LEFT / 2)
-        && (stored.next.as_ref().is_some_and(is_known) || ends_soon(stored, SERVING));
+    let is_known =
+        |next: &CertificateAndKey| ends_within(next, CA_LIFETIME.saturating_sub(CA_RENEW_BEFORE / 2));
+    let is_due = ends_soon(stored, CA_RENEW_BEFORE / 2)
+        && (stored.next.as_ref().is_some_and(is_known) || ends_soon(stored, CERTIFICATE_LIFETIME));
     if is_due && let Some(next) = stored.next.take() {
         stored.previous = stored.authority.replace(next).map(|before| before.certificate);
     }
     if stored
         .previous
         .as_ref()
-        .is_some_and(|previous| ends(previous).is_none_or(|end| end <= now))
+        .is_some_and(|previous| not_after(previous).is_none_or(|end| end <= now))
     {
         stored.previous = None;
     }
     let current = match &stored.authority {
         Some(authority) => authority.clone(),
-        None => stored.authority.insert(authority(now)?).clone(),
+        None => stored.authority.insert(new_ca(now)?).clone(),
     };
     let next = stored.next.as_ref().map(|next| &next.certificate);
     let bundle = std::iter::once(&current.certificate)
@@ -235,7 +242,7 @@ fn own(stored: &mut Stored, now: SystemTime) -> Result<(Pair, String), Error> {
 }
 
 /// A new CA, which issues no other CAs.
-fn authority(now: SystemTime) -> Result<Pair, Error> {
+fn new_ca(now: SystemTime) -> Result<CertificateAndKey, Error> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -247,33 +254,33 @@ fn authority(now: SystemTime) -> Result<Pair, Error> {
     params
         .distinguished_name
         .push(DnType::CommonName, format!("identity provider CA {id}"));
-    params.not_before = (now - AUTHORITY_BACKDATED).into();
-    params.not_after = (now + AUTHORITY).into();
+    params.not_before = (now - CA_BACKDATE).into();
+    params.not_after = (now + CA_LIFETIME).into();
     let certificate = params.self_signed(&key)?;
-    Ok(Pair {
+    Ok(CertificateAndKey {
         certificate: certificate.pem(),
         key: key.serialize_pem(),
     })
 }
 
 fn issue(
-    authority: &Pair,
+    authority: &CertificateAndKey,
     is_given: bool,
     names: &Names,
-    made_for: String,
+    inputs_digest: String,
     (now, end): (SystemTime, SystemTime),
-) -> Result<Serving, Error> {
+) -> Result<ServingCertificate, Error> {
     let refused = |error: rcgen::Error| {
         if is_given {
-            Error::Given("tls.crt and tls.key must be a CA certificate and its private key in PKCS#8")
+            Error::TenantCa("tls.crt and tls.key must be a CA certificate and its private key in PKCS#8")
         } else {
             Error::Make(error)
         }
     };
     let key = KeyPair::from_pem(&authority.key).map_err(refused)?;
     let issuer = Issuer::from_ca_cert_pem(&authority.certificate, &key).map_err(refused)?;
-    if !is_authority(&authority.certificate) || !has_key(&authority.certificate, &key) {
-        return Err(Error::Given(
+    if !is_ca_certificate(&authority.certificate) || !has_key(&authority.certificate, &key) {
+        return Err(Error::TenantCa(
             "tls.key must be the private key of the first certificate of tls.crt, which must be a CA",
         ));
     }
@@ -295,8 +302,8 @@ fn issue(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
-    let end_of_authority = ends(&authority.certificate).unwrap_or(now);
-    params.not_before = (now - BACKDATED).into();
+    let end_of_authority = not_after(&authority.certificate).unwrap_or(now);
+    params.not_before = (now - CERTIFICATE_BACKDATE).into();
     params.not_after = end.min(end_of_authority).into();
     let certificate = params.signed_by(&own, &issuer)?.pem();
     let chain = if is_given {
@@ -304,14 +311,14 @@ fn issue(
     } else {
         certificate
     };
-    Ok(Serving {
+    Ok(ServingCertificate {
         chain,
         key: own.serialize_pem(),
-        made_for,
+        inputs_digest,
     })
 }
 
-fn made_for(authority: &Pair, names: &Names) -> String {
+fn inputs_digest(authority: &CertificateAndKey, names: &Names) -> String {
     let mut hash = Sha256::new();
     hash.update(authority.certificate.trim());
     for name in &names.dns {

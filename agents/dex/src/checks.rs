@@ -3,8 +3,8 @@
 
 mod checked;
 mod key;
-mod places;
 mod refusals;
+mod slots;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -30,8 +30,8 @@ use tokio::{
 };
 
 use self::{
-    checked::{Checked, Proposed, Providers, retain_of_cluster},
-    places::Places,
+    checked::{CheckedTarget, ProposedCheck, Providers, retain_of_cluster},
+    slots::CheckSlots,
 };
 pub use self::{
     key::Key,
@@ -40,42 +40,42 @@ pub use self::{
 };
 use crate::{
     own_keys::OwnKeys,
-    tenant::{self, stored::Secrets},
-    tenants::{Former, Tenants},
+    tenant::{self, stored::SecretReader},
+    tenants::{FormerTenant, Tenants},
 };
 
 /// Pause between two checks of a provider.
-const PAUSE: Duration = Duration::from_secs(10);
-/// A check ends within this time.
-const CHECK: Duration = Duration::from_secs(tenant::CHECK.as_secs() + 1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum duration of a check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(tenant::RECONCILE_TIMEOUT.as_secs() + 1);
 /// How often the agent determines which checks are due.
-const PACE: Duration = Duration::from_secs(1);
-/// Providers that are checked concurrently.
-const AT_ONCE: usize = 32;
-/// A provider that no pass names for this time is not checked any longer.
-const LASTING: Duration = Duration::from_mins(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of concurrent checks.
+const MAX_CONCURRENT_CHECKS: usize = 32;
+/// How long an entry is checked after a pass has named it last.
+const ENTRY_TTL: Duration = Duration::from_mins(2);
 // While a spec waits for the scheduler, the agent still revokes rights, with time for a pass that fails.
 const _: () = assert!(
-    LASTING.as_secs() > 2 * WAITING_RESYNC.as_secs(),
-    "a pass comes before"
+    ENTRY_TTL.as_secs() > 2 * WAITING_RESYNC.as_secs(),
+    "a pass names the entry before"
 );
 
-/// What a check has found: nothing, or why the provider does not work.
-pub type Found = Result<(), (Reason, String)>;
+/// The result of a check: `Ok`, or why the provider does not work.
+pub type CheckResult = Result<(), (Reason, String)>;
 
 /// Whether bindings remain in a cluster in which none should be.
-pub(crate) enum Left {
+pub(crate) enum FormerBindings {
     /// Some may remain, for this reason.
     Remain(String),
-    /// None remains.
-    Gone,
+    /// The agent has deleted all of them.
+    Deleted,
 }
 
 /// The SIPCluster that asks for a check, and the generation of its spec.
-pub type Asker = (ObjectRef<SIPCluster>, i64);
+pub type Requester = (ObjectRef<SIPCluster>, i64);
 
-/// Longest text of what a check has found, in bytes: some faults of TLS quote all of a certificate.
-const LONGEST: usize = 1024;
+/// Maximum length, in bytes, of the text of a result: some TLS errors quote a whole certificate.
+const MAX_RESULT_BYTES: usize = 1024;
 
 /// What is checked, and the results of the last checks. Cheap to clone.
 #[derive(Clone, Default)]
@@ -88,9 +88,9 @@ type Running = HashMap<Id, (Key, Arc<Target>)>;
 
 impl Checks {
     /// Proposes what to check of a provider that a pass is about to apply; it is not checked before [`Self::confirm`].
-    pub fn propose(&self, key: Key, asker: Asker, target: Target) {
-        let proposed = Proposed {
-            asker,
+    pub fn propose(&self, key: Key, requester: Requester, target: Target) {
+        let proposed = ProposedCheck {
+            requester,
             target: Arc::new(target),
             at: Instant::now(),
         };
@@ -100,17 +100,22 @@ impl Checks {
     /// Begins to check what was proposed last for a provider, which is applied now; at once if it differs from what was checked before.
     pub fn confirm(&self, key: &Key) {
         let mut providers = self.providers();
-        let Some(Proposed { asker, target, at: _ }) = providers.proposed.remove(key) else {
+        let Some(ProposedCheck {
+            requester,
+            target,
+            at: _,
+        }) = providers.proposed.remove(key)
+        else {
             return;
         };
-        if providers.check(key.clone(), asker, target, true) {
+        if providers.check(key.clone(), requester, target, true) {
             self.changed.notify_one();
         }
     }
 
     /// Reconciles the bindings of an entry from now on, even if preparing its provider fails in this pass: no fault of the provider keeps a right
     /// that the spec no longer gives. A provider that runs is checked as before. Earlier kubeconfigs are used only to remove bindings.
-    pub(crate) fn bind(&self, key: &Key, asker: &Asker, tenants: &Tenants) {
+    pub(crate) fn reconcile_bindings(&self, key: &Key, requester: &Requester, tenants: &Tenants) {
         let Tenants {
             stale,
             named,
@@ -129,14 +134,14 @@ impl Checks {
         if target.provider.is_none() && target.tenant.is_none() {
             providers.checked.remove(key);
         } else {
-            changed |= providers.check(key.clone(), asker.clone(), Arc::new(target), false);
+            changed |= providers.check(key.clone(), requester.clone(), Arc::new(target), false);
         }
         let of = (&*key.namespace, &*key.uid);
         retain_of_cluster(&mut providers.checked, of, |known| {
             let is_former = |secret: &String| former.iter().any(|former| former.secret == *secret);
             known.name != key.name || known.former.as_ref().is_none_or(is_former)
         });
-        for Former { secret, tenant } in former {
+        for FormerTenant { secret, tenant } in former {
             let Ok(tenant) = tenant else {
                 providers.checked.remove(&key.former(secret));
                 continue;
@@ -145,7 +150,7 @@ impl Checks {
                 provider: None,
                 tenant: Some(tenant.clone()),
             };
-            changed |= providers.check(key.former(secret), asker.clone(), Arc::new(target), false);
+            changed |= providers.check(key.former(secret), requester.clone(), Arc::new(target), false);
         }
         if changed {
             self.changed.notify_one();
@@ -154,7 +159,7 @@ impl Checks {
 
     /// Forgets the entries of a cluster that are not in `names`. An entry that was renamed before anything was made for it leaves no object by
     /// which the agent would find it.
-    pub fn keep(&self, namespace: &str, uid: &str, names: &BTreeSet<&str>) {
+    pub fn retain_entries(&self, namespace: &str, uid: &str, names: &BTreeSet<&str>) {
         let Providers {
             proposed,
             checked,
@@ -167,30 +172,30 @@ impl Checks {
 
     /// What the last check of a provider has found; `None`: it was not checked yet.
     #[must_use]
-    pub fn found(&self, key: &Key) -> Option<Found> {
+    pub fn last_result(&self, key: &Key) -> Option<CheckResult> {
         let providers = self.providers();
         let checked = providers.checked.get(key)?;
         checked.target.provider.as_ref()?;
-        checked.found.clone()
+        checked.result.clone()
     }
 
     /// Whether bindings remain in a cluster in which a provider should have none any more. A call that had begun before the first check may apply
     /// a binding after it, so only the second check in a row that finds none counts.
-    pub(crate) fn left(&self, key: &Key, former: &Former) -> Left {
-        let Former { secret, tenant } = former;
+    pub(crate) fn former_bindings(&self, key: &Key, former: &FormerTenant) -> FormerBindings {
+        let FormerTenant { secret, tenant } = former;
         let tenant = match tenant {
             Ok(tenant) => tenant,
-            Err(problem) => return Left::Remain(problem.message.clone()),
+            Err(problem) => return FormerBindings::Remain(problem.message.clone()),
         };
         let providers = self.providers();
         let checked = providers.checked.get(&key.former(secret));
         match checked.filter(|checked| checked.target.tenant.as_ref() == Some(tenant)) {
-            Some(Checked {
-                found: Some(Err((_, why))),
+            Some(CheckedTarget {
+                result: Some(Err((_, why))),
                 ..
-            }) => Left::Remain(why.clone()),
-            Some(checked) if checked.sound > 1 => Left::Gone,
-            Some(_) | None => Left::Remain("the agent is deleting them".to_owned()),
+            }) => FormerBindings::Remain(why.clone()),
+            Some(checked) if checked.successes > 1 => FormerBindings::Deleted,
+            Some(_) | None => FormerBindings::Remain("the agent is deleting them".to_owned()),
         }
     }
 
@@ -215,7 +220,7 @@ impl Checks {
         self,
         triggers: mpsc::Sender<ObjectRef<SIPCluster>>,
         own_keys: Arc<OwnKeys>,
-        secrets: Secrets,
+        secrets: SecretReader,
         destinations: Arc<Destinations>,
     ) -> Result<(), Infallible> {
         let check = |target: Arc<Target>, refusals: Refusals| {
@@ -233,9 +238,9 @@ impl Checks {
     ) -> Result<(), Infallible>
     where
         F: Fn(Arc<Target>, Refusals) -> Checking,
-        Checking: Future<Output = Found> + Send + 'static,
+        Checking: Future<Output = CheckResult> + Send + 'static,
     {
-        let mut tasks: JoinSet<Found> = JoinSet::new();
+        let mut tasks: JoinSet<CheckResult> = JoinSet::new();
         let mut handles: HashMap<Id, AbortHandle> = HashMap::new();
         let mut running = Running::new();
         loop {
@@ -246,17 +251,17 @@ impl Checks {
             }
             for (key, target) in self.due(Instant::now(), &running) {
                 let checking = check(Arc::clone(&target), self.refusals(&key));
-                let checking = time::timeout(CHECK, checking);
+                let checking = time::timeout(CHECK_TIMEOUT, checking);
                 let task = tasks.spawn(async move {
                     checking.await.unwrap_or_else(|_| {
-                        let why = format!("the check was not done within {} s", CHECK.as_secs());
+                        let why = format!("the check did not complete within {} s", CHECK_TIMEOUT.as_secs());
                         Err((ISSUER_UNREACHABLE, why))
                     })
                 });
                 running.insert(task.id(), (key, target));
                 handles.insert(task.id(), task);
             }
-            let (id, found) = tokio::select! {
+            let (id, result) = tokio::select! {
                 Some(done) = tasks.join_next_with_id() => match done {
                     Ok(done) => done,
                     Err(error) if error.is_cancelled() => {
@@ -265,18 +270,18 @@ impl Checks {
                         continue;
                     }
                     Err(error) => {
-                        tracing::error!(%error, "the check of an identity provider failed");
-                        (error.id(), Err((ISSUER_UNREACHABLE, "the check failed in the agent".to_owned())))
+                        tracing::error!(%error, "the check of an identity provider crashed");
+                        (error.id(), Err((ISSUER_UNREACHABLE, "the check crashed in the agent".to_owned())))
                     }
                 },
-                () = time::sleep(PACE) => continue,
+                () = time::sleep(POLL_INTERVAL) => continue,
                 () = self.changed.notified() => continue,
             };
             handles.remove(&id);
             let Some((key, target)) = running.remove(&id) else {
                 continue;
             };
-            if let Some(cluster) = self.store(&key, &target, found)
+            if let Some(cluster) = self.record(&key, &target, result)
                 // A full queue is emptied by the controller; a closed one ends with the process.
                 && triggers.send(cluster).await.is_err()
             {
@@ -298,12 +303,12 @@ impl Checks {
     /// and of these those that wait longest. So checks that hang delay those of other tenants by no more than one check.
     fn due(&self, now: Instant, running: &Running) -> Vec<(Key, Arc<Target>)> {
         let mut providers = self.providers();
-        let lasts = |since: Instant| now.saturating_duration_since(since) < LASTING;
+        let lasts = |since: Instant| now.saturating_duration_since(since) < ENTRY_TTL;
         providers.proposed.retain(|_, proposed| lasts(proposed.at));
-        providers.checked.retain(|_, checked| lasts(checked.named));
+        providers.checked.retain(|_, checked| lasts(checked.named_at));
         providers
             .refusals
-            .retain(|_, refusals| !refusals.are_forgotten(now.into()));
+            .retain(|_, refusals| !refusals.are_unused(now.into()));
         let under_way: BTreeSet<&Key> = running.values().map(|(key, _)| key).collect();
         // The check of a provider and those of its former clusters do not run at the same time. Nor does any check of a SIPCluster while one by
         // an earlier spec of it still runs.
@@ -317,53 +322,53 @@ impl Checks {
         let due = providers.checked.iter();
         let due = due.filter(|(key, checked)| checked.due <= now && waits(key));
         let mut due: Vec<_> = due.collect();
-        let mut places = Places::default();
+        let mut slots = CheckSlots::default();
         for (key, _) in running.values() {
-            places.take(
+            slots.count(
                 key,
                 providers.checked.get(key).is_some_and(|checked| checked.failed),
             );
         }
         let mut chosen = Vec::new();
-        for _ in running.len()..AT_ONCE {
+        for _ in running.len()..MAX_CONCURRENT_CHECKS {
             let free = due.iter().enumerate();
-            let free = free.filter(|(_, (key, checked))| places.has_for(key, checked.failed));
+            let free = free.filter(|(_, (key, checked))| slots.has_free(key, checked.failed));
             // Checks that take rights away come before those of former clusters that are due at the same time, but do not delay them for ever.
-            let since = |key: &Key, checked: &Checked| match key.former {
-                Some(_) => checked.due + PAUSE,
+            let since = |key: &Key, checked: &CheckedTarget| match key.former {
+                Some(_) => checked.due + CHECK_INTERVAL,
                 None => checked.due,
             };
-            let next = free.min_by_key(|(_, (key, checked))| (places.taken(key), since(key, checked)));
+            let next = free.min_by_key(|(_, (key, checked))| (slots.running(key), since(key, checked)));
             let Some((index, _)) = next else { break };
             let (key, checked) = due.swap_remove(index);
-            places.take(key, checked.failed);
+            slots.count(key, checked.failed);
             chosen.push((key.clone(), Arc::clone(&checked.target)));
         }
         chosen
     }
 
-    /// Keeps the result of a check; returns the cluster if it differs from the last one.
-    fn store(&self, key: &Key, target: &Arc<Target>, found: Found) -> Option<ObjectRef<SIPCluster>> {
+    /// Records the result of a check; returns the cluster if the result differs from the last one.
+    fn record(&self, key: &Key, target: &Arc<Target>, result: CheckResult) -> Option<ObjectRef<SIPCluster>> {
         let mut providers = self.providers();
         let checked = providers.checked.get_mut(key)?;
-        // Of another target the result tells nothing; that one is due already.
+        // The result is of an earlier target; the check of the current one is due already.
         if checked.target != *target {
             return None;
         }
-        checked.due = Instant::now() + PAUSE;
-        checked.sound = if found.is_ok() {
-            checked.sound.saturating_add(1)
+        checked.due = Instant::now() + CHECK_INTERVAL;
+        checked.successes = if result.is_ok() {
+            checked.successes.saturating_add(1)
         } else {
             0
         };
-        checked.failed = found.is_err();
-        let is_left = key.former.is_some() && checked.sound == 2;
-        let found = Some(found.map_err(|(reason, why)| (reason, readable(&why, LONGEST))));
-        if checked.found == found && !is_left {
+        checked.failed = result.is_err();
+        let are_deleted = key.former.is_some() && checked.successes == 2;
+        let result = Some(result.map_err(|(reason, why)| (reason, readable(&why, MAX_RESULT_BYTES))));
+        if checked.result == result && !are_deleted {
             return None;
         }
-        checked.found = found;
-        let (cluster, _) = &checked.asker;
+        checked.result = result;
+        let (cluster, _) = &checked.requester;
         Some(cluster.clone())
     }
 

@@ -19,15 +19,15 @@ use crate::{
     ldap::{self, Request},
 };
 
-/// Within this time a directory has answered.
-pub(crate) const ANSWER: Duration = Duration::from_secs(5);
+/// How long connecting to a directory may take, and its answer to the bind.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The result code of a directory for a wrong name or password (RFC 4511).
 const INVALID_CREDENTIALS: u32 = 49;
-/// Those of a directory that fails, or cannot answer now: operationsError, timeLimitExceeded, busy, unavailable and other. They say
-/// nothing of the account.
-const FAILS: [u32; 5] = [1, 3, 51, 52, 80];
+/// The result codes of a directory that fails, or cannot answer now: operationsError, timeLimitExceeded, busy, unavailable and other. They do not
+/// depend on the account.
+const UNAVAILABLE_CODES: [u32; 5] = [1, 3, 51, 52, 80];
 
-/// What is asked of a directory. It holds a password, so it cannot be printed.
+/// A bind at a directory. It holds a password, so it cannot be printed.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Bind {
     host: String,
@@ -38,16 +38,16 @@ pub struct Bind {
     account: Option<(String, String)>,
 }
 
-/// Tells binds apart.
+/// Digests that identify a bind.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Digests {
-    /// Of the account, its password and the directory: what may be locked. At another port of the host may be another directory.
+    /// Digest of the account, its password and the directory: what may be locked. At another port of the host may be another directory.
     pub(crate) account: Digest,
-    /// Of this and of how the directory is connected to: equal ones have one answer.
+    /// Digest of this and of how the agent connects to the directory: equal concurrent binds are one.
     pub(crate) whole: Digest,
 }
 
-/// SHA-256.
+/// A SHA-256 digest.
 pub(crate) type Digest = [u8; 32];
 
 /// Why a directory cannot be used.
@@ -56,43 +56,43 @@ pub enum Error {
     /// It does not answer, or its certificate is not right.
     #[error("the directory {address} does not answer: {reason}")]
     Unreachable {
-        /// Where it is.
+        /// `HOST:PORT` of the directory.
         address: String,
-        /// Why not.
+        /// Why it does not answer.
         reason: String,
     },
-    /// It was sent the password of the account, and says that it cannot check it now.
-    #[error("the directory {address} does not answer: {reason}")]
+    /// The agent sent it the password of the account, and it answers that it cannot check it now.
+    #[error("the directory {address} cannot check the bind now: {reason}")]
     Failed {
-        /// Where it is.
+        /// `HOST:PORT` of the directory.
         address: String,
-        /// What it answered.
+        /// The result code of its answer.
         reason: String,
     },
-    /// It was sent the password of the account, and has not answered, so that it may count as a refused one.
+    /// The agent sent it the password of the account, and it has not answered, so that it may count the bind as a refused one.
     #[error("the directory {address} does not answer the bind as {account}: {reason}")]
     Unanswered {
-        /// Where it is.
+        /// `HOST:PORT` of the directory.
         address: String,
-        /// Name of the account.
+        /// DN of the account.
         account: String,
-        /// Why not.
+        /// Why it does not answer.
         reason: String,
     },
-    /// It refuses the account.
+    /// The directory refuses the account or its password.
     #[error("the directory {address} refuses the bind as {account}: {reason}")]
     Refused {
-        /// Where it is.
+        /// `HOST:PORT` of the directory.
         address: String,
-        /// Name of the account.
+        /// DN of the account.
         account: String,
-        /// What it answered.
+        /// The result code of its answer.
         reason: String,
     },
 }
 
 impl Bind {
-    /// As the connector binds.
+    /// The bind that the connector makes.
     #[must_use]
     pub fn new(ldap: &Ldap, secrets: &Secrets) -> Self {
         let account = ldap.bind_dn().as_ref().zip(ldap.bind_password().as_ref());
@@ -105,7 +105,7 @@ impl Bind {
         }
     }
 
-    /// One of an account with this password.
+    /// A bind of some account with this password.
     #[cfg(test)]
     pub(crate) fn with_password(password: &str) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl Bind {
             account,
         } = self;
         let (dn, password) = account.as_ref().map(|(dn, password)| (dn, password)).unzip();
-        let of = |parts: &[Option<&String>]| {
+        let digest_parts = |parts: &[Option<&String>]| {
             let mut digest = Sha256::new();
             for part in parts {
                 // No part can continue another.
@@ -137,12 +137,12 @@ impl Bind {
         };
         let place = format!("{} {port}", host.to_lowercase());
         let start_tls = start_tls.to_string();
-        let whole = of(&[Some(&place), authority.as_ref(), Some(&start_tls), dn, password]);
+        let whole = digest_parts(&[Some(&place), authority.as_ref(), Some(&start_tls), dn, password]);
         // Attribute types and most values of a DN are the same in any case.
         let name = dn.map(|dn| dn.to_lowercase());
         Digests {
             // Nobody can lock an anonymous one: it waits only for those that are equal to it.
-            account: name.map_or(whole, |name| of(&[Some(&place), Some(&name), password])),
+            account: name.map_or(whole, |name| digest_parts(&[Some(&place), Some(&name), password])),
             whole,
         }
     }
@@ -152,12 +152,12 @@ impl Bind {
     /// # Errors
     /// When the directory cannot be used.
     pub async fn check(&self, destinations: &Destinations) -> Result<(), Error> {
-        let late = || format!("no answer within {} s", ANSWER.as_secs());
-        let connected = time::timeout(ANSWER, self.connect(destinations)).await;
+        let late = || format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+        let connected = time::timeout(ANSWER_TIMEOUT, self.connect(destinations)).await;
         let mut stream = connected.unwrap_or_else(|_| Err(self.unreachable(late())))?;
         let (account, password) = self.account.clone().unwrap_or_default();
         // However long the connection took.
-        let until = Instant::now() + ANSWER;
+        let until = Instant::now() + ANSWER_TIMEOUT;
         let request = Request::bind(&account, &password);
         let reason = match time::timeout_at(until, request.send(&mut stream)).await {
             Ok(Ok(code)) => {
@@ -168,7 +168,7 @@ impl Bind {
                 };
                 // The connection ends with this in any case.
                 let _ = time::timeout_at(until, unbound).await;
-                return self.judged(account, code);
+                return self.bind_result(account, code);
             }
             Ok(Err(error)) => runtime::error_chain::chain(&error),
             Err(_) => late(),
@@ -176,7 +176,7 @@ impl Bind {
         Err(self.unanswered(reason))
     }
 
-    /// After the password was sent, if there is one.
+    /// The error of a bind that has no answer after the password was sent, if there is one.
     pub(crate) fn unanswered(&self, reason: String) -> Error {
         let Some((account, _)) = &self.account else {
             return self.unreachable(reason);
@@ -188,15 +188,15 @@ impl Bind {
         }
     }
 
-    /// What a result code means for the account.
-    pub(crate) fn judged(&self, account: String, code: u32) -> Result<(), Error> {
+    /// The result of a bind that the directory answered with this result code.
+    pub(crate) fn bind_result(&self, account: String, code: u32) -> Result<(), Error> {
         match code {
             0 => Ok(()),
-            code if FAILS.contains(&code) => Err(Error::Failed {
+            code if UNAVAILABLE_CODES.contains(&code) => Err(Error::Failed {
                 address: self.address(),
                 reason: format!("result code {code}"),
             }),
-            // What else the directory answers is its own text, and nobody's to show.
+            // The rest of the answer is text of the directory's choice, which no condition shows.
             code => Err(Error::Refused {
                 address: self.address(),
                 account: if account.is_empty() {
@@ -217,8 +217,8 @@ impl Bind {
         let unreachable =
             |error: &dyn std::error::Error| self.unreachable(runtime::error_chain::chain(error));
         let tls = match &self.authority {
-            Some(authority) => https::trusting(authority),
-            None => https::trusting_as_the_machine(),
+            Some(authority) => https::tls_config(authority),
+            None => https::system_tls_config(),
         };
         let tls = tls.map_err(|error| unreachable(&error))?;
         let name = ServerName::try_from(self.host.clone()).map_err(|error| unreachable(&error))?;
@@ -230,7 +230,11 @@ impl Bind {
             let code = Request::start_tls().send(&mut stream).await;
             match code.map_err(|error| unreachable(&error))? {
                 0 => {}
-                code => return Err(self.unreachable(format!("it refuses StartTLS: result code {code}"))),
+                code => {
+                    return Err(
+                        self.unreachable(format!("the directory refuses StartTLS: result code {code}"))
+                    );
+                }
             }
         }
         let connected = TlsConnector::from(tls).connect(name, stream).await;
@@ -264,7 +268,7 @@ mod tests {
     use runtime::resolver::Resolver;
 
     use super::*;
-    use crate::certificates::{self, Names, Stored};
+    use crate::certificates::{self, CertificateSet, Names};
 
     fn destinations() -> Destinations {
         let loopback = ["127.0.0.0/8".parse().unwrap()];
@@ -274,7 +278,7 @@ mod tests {
     #[tokio::test]
     async fn a_directory_that_is_not_available_refuses_no_account() {
         let names = Names::from_hosts(["127.0.0.1"]);
-        let made = certificates::renewed(Stored::default(), None, &names, SystemTime::now());
+        let made = certificates::renew(CertificateSet::default(), None, &names, SystemTime::now());
         let certificate = made.unwrap().1;
         let chain = CertificateDer::pem_slice_iter(certificate.chain.as_bytes());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -298,12 +302,12 @@ mod tests {
         };
         let result = |code| vec![0x30, 12, 2, 1, 2, 0x61, 7, 10, 1, code, 4, 0, 4, 0];
         for (answer, expected) in [
-            (result(52), "does not answer: result code 52"),
+            (result(52), "cannot check the bind now: result code 52"),
             (result(49), "refuses the bind as cn=search: invalid credentials"),
             // It has the password.
             (
                 vec![],
-                "does not answer the bind as cn=search: it closed the connection",
+                "does not answer the bind as cn=search: the directory closed the connection",
             ),
         ] {
             let serving = async {
@@ -359,17 +363,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_that_answers_nonsense_is_unreachable() {
-        let made = certificates::renewed(Stored::default(), None, &Names::default(), SystemTime::now());
+    async fn a_directory_with_malformed_answers_is_unreachable() {
+        let made = certificates::renew(
+            CertificateSet::default(),
+            None,
+            &Names::default(),
+            SystemTime::now(),
+        );
         let authority = made.unwrap().1.bundle;
         for (answer, expected) in [
-            (&[0x30, 0x00][..], "its answer is not LDAP"),
-            (&[0x30, 0x80, 0x30, 0x80][..], "its answer is not LDAP"),
+            (&[0x30, 0x00][..], "the answer is not LDAP"),
+            (&[0x30, 0x80, 0x30, 0x80][..], "the answer is not LDAP"),
             (
                 &[
                     0x30, 15, 2, 1, 1, 0x78, 10, 10, 1, 2, 4, 0, 4, 3, b'a', 0x1b, b'[',
                 ][..],
-                "it refuses StartTLS: result code 2",
+                "the directory refuses StartTLS: result code 2",
             ),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -13,10 +13,10 @@ use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use tokio::time;
 use tokio_rustls::TlsConnector;
 
-/// Within this time the whole answer is there.
-const ANSWER: Duration = Duration::from_secs(5);
-/// Longest answer that is read, in bytes.
-const LONGEST: usize = 256 * 1024;
+/// How long a request may take, from connecting to the end of the answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum size of the body of an answer, in bytes.
+const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -24,42 +24,42 @@ pub enum Error {
     /// The CA certificates cannot be read.
     #[error("the CA certificates are not PEM: {0}")]
     Authority(String),
-    /// The machine trusts no CA.
-    #[error("the machine trusts no CA: name one")]
+    /// The system of the agent trusts no CA.
+    #[error("the system of the agent trusts no CA: name one in the spec")]
     NoAuthority,
-    /// There is no TLS client.
-    #[error("no TLS client can be made: {0}")]
+    /// The TLS library refuses the configuration.
+    #[error("the agent cannot make a TLS client: {0}")]
     Tls(#[from] rustls::Error),
-    /// There is no connection.
+    /// The agent cannot connect to the server.
     #[error(transparent)]
     Connect(#[from] destinations::Error),
-    /// The certificate is not right.
+    /// The TLS handshake fails, such as for a certificate that is not trusted.
     #[error("{0}")]
     Handshake(#[from] std::io::Error),
-    /// The server speaks no HTTP.
+    /// The server does not answer in HTTP.
     #[error("{0}")]
     Http(String),
-    /// It takes too long.
-    #[error("no answer within {} s", ANSWER.as_secs())]
-    Late,
+    /// The server takes too long.
+    #[error("no answer within {} s", ANSWER_TIMEOUT.as_secs())]
+    Timeout,
 }
 
-/// An answer.
+/// The answer of a server, with its whole body.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its status.
+    /// HTTP status code.
     pub status: StatusCode,
-    /// Its headers.
+    /// HTTP headers.
     pub headers: HeaderMap,
-    /// Its body.
+    /// The body; bytes that are not UTF-8 are replaced.
     pub body: String,
 }
 
-/// TLS with these CA certificates (PEM) as roots.
+/// A TLS configuration with these CA certificates (PEM) as roots.
 ///
 /// # Errors
-/// When they are none.
-pub fn trusting(bundle: &str) -> Result<Arc<ClientConfig>, Error> {
+/// When there is none, or one cannot be parsed.
+pub fn tls_config(bundle: &str) -> Result<Arc<ClientConfig>, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
         let certificate = certificate.map_err(|error| Error::Authority(error.to_string()))?;
@@ -70,24 +70,24 @@ pub fn trusting(bundle: &str) -> Result<Arc<ClientConfig>, Error> {
     if roots.is_empty() {
         return Err(Error::Authority("there is no certificate".to_owned()));
     }
-    client(roots)
+    config_with_roots(roots)
 }
 
-/// TLS with the CA certificates that the machine trusts as roots.
+/// A TLS configuration with the CA certificates that the system of the agent trusts as roots.
 ///
 /// # Errors
 /// When it trusts none.
-pub fn trusting_as_the_machine() -> Result<Arc<ClientConfig>, Error> {
+pub fn system_tls_config() -> Result<Arc<ClientConfig>, Error> {
     let mut roots = RootCertStore::empty();
     // Those that cannot be read are not needed as long as others can.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         return Err(Error::NoAuthority);
     }
-    client(roots)
+    config_with_roots(roots)
 }
 
-fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>, Error> {
+fn config_with_roots(roots: RootCertStore) -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
@@ -96,12 +96,12 @@ fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// Queries the server of a URL. `target`: path and query; `form`: what is posted; `at`: where the server is, if its name is not to be
-/// resolved; `destinations`: where it may be.
+/// Sends one request to the server of a URL, and reads the answer. `target`: path and query; `form`: the body of a POST, `None` for a GET; `at`:
+/// the address of the server, `None` to resolve its name; `destinations`: the addresses that it may have.
 ///
 /// # Errors
 /// When there is no answer.
-pub async fn get(
+pub async fn request(
     url: &HttpsUrl,
     target: &str,
     form: Option<&str>,
@@ -109,9 +109,9 @@ pub async fn get(
     at: Option<SocketAddr>,
     destinations: &Destinations,
 ) -> Result<Answer, Error> {
-    time::timeout(ANSWER, exchange(url, target, form, tls, at, destinations))
+    time::timeout(ANSWER_TIMEOUT, exchange(url, target, form, tls, at, destinations))
         .await
-        .map_err(|_| Error::Late)?
+        .map_err(|_| Error::Timeout)?
 }
 
 async fn exchange(
@@ -153,7 +153,7 @@ async fn exchange(
             .await
             .map_err(|error| http(&error))?
             .into_parts();
-        let body = Limited::new(body, LONGEST)
+        let body = Limited::new(body, MAX_BODY_BYTES)
             .collect()
             .await
             .map_err(|error| http(&error))?;

@@ -14,28 +14,28 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kit::{
     service::{Error, Problem},
     shares::OfNamespaces,
-    tenant::{self, LONGEST_KUBECONFIG, secret::User},
+    tenant::{self, MAX_KUBECONFIG_BYTES, secret::User},
 };
 use kube::{Api, Client, ResourceExt as _};
-use render::dex::{MAX_VALUE, Secrets};
+use render::dex::{MAX_VALUE_BYTES, Secrets};
 
 use crate::{
-    certificates::{Given, Pair, has_certificate, only_certificates},
+    certificates::{CertificateAndKey, TenantCa, has_certificate, only_certificates},
     identity::IDENTITY,
     kubeconfigs::Server,
 };
 
-/// Types of Secrets that an entry can name.
-const TYPES: [&str; 3] = ["", "Opaque", "kubernetes.io/basic-auth"];
-/// Label of what Cluster API keeps of a cluster.
-const CLUSTER_API: &str = "cluster.x-k8s.io/cluster-name";
-/// Types of Secrets with a CA.
-const AUTHORITY_TYPES: [&str; 3] = ["", "Opaque", "kubernetes.io/tls"];
+/// Types of Secrets from which an entry can take values.
+const VALUE_SECRET_TYPES: [&str; 3] = ["", "Opaque", "kubernetes.io/basic-auth"];
+/// Label of the Secrets that Cluster API keeps for a cluster.
+const CLUSTER_NAME_LABEL: &str = "cluster.x-k8s.io/cluster-name";
+/// Types of Secrets that an entry can name as its CA.
+const CA_SECRET_TYPES: [&str; 3] = ["", "Opaque", "kubernetes.io/tls"];
 
-/// Bytes of all values that an entry takes from Secrets.
-const MAX_VALUES: usize = 256 * 1024;
-/// Secrets of one namespace that are read at once. Each may have a MiB, and an entry names dozens.
-pub(crate) const READ_AT_ONCE: usize = 1;
+/// Maximum size, in bytes, of all values that an entry takes from Secrets.
+const MAX_TOTAL_BYTES: usize = 256 * 1024;
+/// Maximum number of concurrent reads of Secrets of one namespace. Each Secret may have a MiB, and an entry names dozens.
+pub(crate) const MAX_CONCURRENT_READS: usize = 1;
 
 /// A kubeconfig, and its API server.
 pub(crate) type Kubeconfig = (Vec<u8>, Server);
@@ -47,17 +47,17 @@ pub(crate) struct Inputs<'a> {
     places: &'a OfNamespaces,
 }
 
-/// What is kept of a Secret that an entry names.
-struct Named {
-    /// Why the entry may not name it.
+/// The values that an entry takes from one Secret.
+struct SecretValues {
+    /// Why the entry may not name the Secret.
     closed: Option<String>,
-    /// The values that the entry names, each cut off after one byte more than a value may have.
+    /// The values that the entry names, each truncated after one byte more than a value may have.
     values: Vec<(SecretKey, Vec<u8>)>,
-    /// The keys that it does not have.
+    /// The keys that the entry names and the Secret does not have.
     missing: Vec<SecretKey>,
 }
 
-impl Named {
+impl SecretValues {
     fn from_secret(secret: Secret, keys: &[&SecretKey]) -> Self {
         let closed = refusal(&secret);
         let data = secret.data.unwrap_or_default();
@@ -65,7 +65,7 @@ impl Named {
         for key in keys {
             match data.get(key.key()) {
                 Some(ByteString(bytes)) => {
-                    let kept = bytes.get(..=MAX_VALUE).unwrap_or(bytes);
+                    let kept = bytes.get(..=MAX_VALUE_BYTES).unwrap_or(bytes);
                     values.push(((*key).clone(), kept.to_vec()));
                 }
                 None => missing.push((*key).clone()),
@@ -108,11 +108,11 @@ impl<'a> Inputs<'a> {
             Some(why) => problem(KUBECONFIG_INVALID, &why),
             None => match tenant::secret::kubeconfig(secret) {
                 None => problem(KUBECONFIG_MISSING, "has no key value"),
-                Some(bytes) if bytes.len() > LONGEST_KUBECONFIG => {
-                    let why = format!("must have a kubeconfig of at most {LONGEST_KUBECONFIG} bytes");
+                Some(bytes) if bytes.len() > MAX_KUBECONFIG_BYTES => {
+                    let why = format!("must have a kubeconfig of at most {MAX_KUBECONFIG_BYTES} bytes");
                     problem(KUBECONFIG_INVALID, &why)
                 }
-                Some(bytes) => match server(&bytes) {
+                Some(bytes) => match api_server(&bytes) {
                     Ok(server) => Ok((bytes, server)),
                     Err(error) => problem(KUBECONFIG_INVALID, &format!("cannot be used: {error}")),
                 },
@@ -144,7 +144,7 @@ impl<'a> Inputs<'a> {
         };
         for (name, keys) in by_name {
             let Some(named) = self
-                .read(name, |secret| Named::from_secret(secret, &keys))
+                .read(name, |secret| SecretValues::from_secret(secret, &keys))
                 .await?
             else {
                 lacks(&keys, &|key| format!("Secret {} does not exist", key.name()));
@@ -156,8 +156,9 @@ impl<'a> Inputs<'a> {
             lacks(&missing, &|key| {
                 format!("Secret {} has no key {}", key.name(), key.key())
             });
-            if values.values().map(Vec::len).sum::<usize>() > MAX_VALUES {
-                let why = format!("the values of its Secrets must have at most {MAX_VALUES} bytes together");
+            if values.values().map(Vec::len).sum::<usize>() > MAX_TOTAL_BYTES {
+                let why =
+                    format!("the values of its Secrets must have at most {MAX_TOTAL_BYTES} bytes together");
                 return Err(refused(entry, SECRET_INVALID, &why));
             }
         }
@@ -168,7 +169,7 @@ impl<'a> Inputs<'a> {
         if !missing.is_empty() {
             return Err(refused(entry, SECRET_MISSING, &missing.join("; ")));
         }
-        let unusable: Vec<String> = authorities(provider)
+        let unusable: Vec<String> = directory_ca_keys(provider)
             .filter(|key| {
                 let text = values.get(*key).map(|bytes| String::from_utf8_lossy(bytes));
                 text.is_some_and(|text| !has_certificate(&text))
@@ -188,11 +189,11 @@ impl<'a> Inputs<'a> {
     }
 
     /// The CA that an entry names.
-    pub(crate) async fn given(&self, entry: &Auth) -> Result<Option<Given>, Error> {
+    pub(crate) async fn tenant_ca(&self, entry: &Auth) -> Result<Option<TenantCa>, Error> {
         let Some(name) = entry.ca_secret() else {
             return Ok(None);
         };
-        let keep = |secret| given(entry, secret);
+        let keep = |secret| parse_tenant_ca(entry, secret);
         let Some(given) = self.read(name, keep).await? else {
             let why = format!("Secret {name} does not exist");
             return Err(refused(entry, SECRET_MISSING, &why));
@@ -209,18 +210,18 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// The API server of a kubeconfig.
-fn server(kubeconfig: &[u8]) -> Result<Server, tenant::Error> {
+/// The address of the API server of a kubeconfig, and its digest.
+fn api_server(kubeconfig: &[u8]) -> Result<Server, tenant::Error> {
     Ok(Server {
-        place: tenant::server(kubeconfig)?,
+        address: tenant::server(kubeconfig)?,
         digest: Some(tenant::digest(kubeconfig)?),
     })
 }
 
-/// The CA in a Secret.
-fn given(entry: &Auth, secret: Secret) -> Result<Given, Error> {
+/// Parses the CA in a Secret.
+fn parse_tenant_ca(entry: &Auth, secret: Secret) -> Result<TenantCa, Error> {
     let name = secret.name_any();
-    if let Some(why) = authority_refusal(&secret) {
+    if let Some(why) = ca_refusal(&secret) {
         let why = format!("Secret {name} {why}");
         return Err(refused(entry, SECRET_INVALID, &why));
     }
@@ -228,7 +229,7 @@ fn given(entry: &Auth, secret: Secret) -> Result<Given, Error> {
     let mut text = |key: &str| {
         let bytes = data.remove(key).map(|ByteString(bytes)| bytes);
         bytes
-            .filter(|bytes| bytes.len() <= MAX_VALUE)
+            .filter(|bytes| bytes.len() <= MAX_VALUE_BYTES)
             .and_then(|bytes| String::from_utf8(bytes).ok())
     };
     let bad = |why: &str| {
@@ -243,14 +244,14 @@ fn given(entry: &Auth, secret: Secret) -> Result<Given, Error> {
         Some(root) => Some(only_certificates(&root).ok_or_else(|| bad(rule))?),
         None => None,
     };
-    Ok(Given {
-        pair: Pair { certificate, key },
+    Ok(TenantCa {
+        pair: CertificateAndKey { certificate, key },
         root,
     })
 }
 
-/// CA certificates of directories.
-fn authorities(provider: &Provider) -> impl Iterator<Item = &SecretKey> {
+/// The keys of Secrets with CA certificates of directories.
+fn directory_ca_keys(provider: &Provider) -> impl Iterator<Item = &SecretKey> {
     let sources = provider.connectors().iter().map(Connector::source);
     sources.filter_map(|source| match source {
         Source::Ldap(ldap) => ldap.root_ca().as_ref(),
@@ -263,11 +264,11 @@ fn authorities(provider: &Provider) -> impl Iterator<Item = &SecretKey> {
 fn refusal(secret: &Secret) -> Option<String> {
     let name = secret.name_any();
     let kind = secret.type_.as_deref().unwrap_or_default();
-    let why = if !TYPES.contains(&kind) {
+    let why = if !VALUE_SECRET_TYPES.contains(&kind) {
         "must have the type Opaque or kubernetes.io/basic-auth"
     } else if is_of_a_service(secret) {
         "must not be a Secret of a service of a SIPCluster (label app.kubernetes.io/part-of: sip)"
-    } else if secret.labels().contains_key(CLUSTER_API) {
+    } else if secret.labels().contains_key(CLUSTER_NAME_LABEL) {
         "must not be a Secret of Cluster API (label cluster.x-k8s.io/cluster-name)"
     } else {
         return None;
@@ -277,20 +278,20 @@ fn refusal(secret: &Secret) -> Option<String> {
 
 /// Why an entry may not name a Secret as its CA. The author of the entry decides for which names the CA issues a certificate, so it may not be a
 /// CA by which clients identify a cluster.
-fn authority_refusal(secret: &Secret) -> Option<&'static str> {
+fn ca_refusal(secret: &Secret) -> Option<&'static str> {
     let kind = secret.type_.as_deref().unwrap_or_default();
-    if !AUTHORITY_TYPES.contains(&kind) {
+    if !CA_SECRET_TYPES.contains(&kind) {
         Some("must have the type Opaque or kubernetes.io/tls")
     } else if is_of_a_service(secret) {
         Some("must not be a Secret of a service of a SIPCluster (label app.kubernetes.io/part-of: sip)")
-    } else if secret.labels().contains_key(CLUSTER_API) {
+    } else if secret.labels().contains_key(CLUSTER_NAME_LABEL) {
         Some("must not be a Secret of Cluster API (label cluster.x-k8s.io/cluster-name)")
     } else {
         None
     }
 }
 
-/// A kubeconfig that cannot be used.
+/// The problem of a kubeconfig that the agent cannot use.
 pub(crate) fn kubeconfig_problem(reason: api::conditions::Reason, secret: &str, why: &str) -> Problem {
     Problem::new(reason, format!("kubeconfigSecret: the Secret {secret} {why}"))
 }
@@ -312,7 +313,7 @@ fn is_of_a_service(secret: &Secret) -> bool {
     IDENTITY.owns(&secret.name_any()) || part_of == Some(labels::PART_OF_SIP)
 }
 
-/// An entry that cannot be served as it is.
+/// The error of an entry that the agent cannot serve as it is.
 pub(crate) fn refused(entry: &Auth, reason: api::conditions::Reason, why: &str) -> Error {
     let name = entry.service().object_name();
     Error::Refused(Problem::new(reason, format!("{name}: {why}")))
@@ -364,7 +365,7 @@ mod tests {
         };
         let none = json!({});
         for kind in ["Opaque", "kubernetes.io/tls"] {
-            assert_eq!(authority_refusal(&secret("sign-in-ca", kind, none.clone())), None);
+            assert_eq!(ca_refusal(&secret("sign-in-ca", kind, none.clone())), None);
         }
         let of_bank = json!({"cluster.x-k8s.io/cluster-name": "bank"});
         for bad in [
@@ -373,7 +374,7 @@ mod tests {
             secret("auth-bank.keys", "Opaque", none.clone()),
             secret("auth-bank.tls", "kubernetes.io/tls", none),
         ] {
-            assert!(authority_refusal(&bad).is_some(), "{}", bad.name_any());
+            assert!(ca_refusal(&bad).is_some(), "{}", bad.name_any());
         }
     }
 

@@ -1,4 +1,4 @@
-//! Where a provider is reached. Pure.
+//! How users and the agent reach a provider. Pure.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -15,12 +15,12 @@ use crate::{addresses::Addresses, certificates::Names};
 
 /// The issuer of a provider, where the agent connects to it, and the names in its certificate.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Reached {
-    /// The URL that tokens name; `None` as long as the port or the address is not given.
+pub(crate) struct ProviderAddress {
+    /// The URL that tokens name; `None` as long as the Service has no port or no address.
     pub(crate) issuer: Option<HttpsUrl>,
     /// Where the agent connects to without resolving a name; `None`: by the name.
     pub(crate) at: Option<SocketAddr>,
-    /// Names for its certificate.
+    /// Names that its certificate must have.
     pub(crate) names: Names,
     /// `names` without last addresses that the Service lacks now, for a CA that refuses them: without that of the load balancer, and without any.
     pub(crate) fallbacks: [Names; 2],
@@ -34,7 +34,7 @@ fn by_load_balancer(entry: &Auth) -> bool {
 }
 
 /// The addresses of an entry's Service at present, as the API server has it.
-fn given(entry: &Auth, service: Option<&CoreService>) -> Addresses {
+fn current_addresses(entry: &Auth, service: Option<&CoreService>) -> Addresses {
     let given = service.map(|service| Addresses::from_service(service, by_load_balancer(entry)));
     given.unwrap_or_default()
 }
@@ -46,16 +46,16 @@ pub(crate) fn addresses(
     last: &Addresses,
     now: SystemTime,
 ) -> Addresses {
-    given(entry, service).or_last(last, by_load_balancer(entry), now)
+    current_addresses(entry, service).or_last(last, by_load_balancer(entry), now)
 }
 
 /// Determines the issuer and the names by the entry, the Service as the API server has it, and [`addresses`].
-pub(crate) fn reached(
+pub(crate) fn provider_address(
     entry: &Auth,
     namespace: &str,
     service: Option<&CoreService>,
     addresses: &Addresses,
-) -> Result<Reached, Problem> {
+) -> Result<ProviderAddress, Problem> {
     let common = entry.service();
     let by_load_balancer = by_load_balancer(entry);
     let port = if by_load_balancer {
@@ -66,7 +66,7 @@ pub(crate) fn reached(
             .map(NonZeroU16::get)
             .or_else(|| node_port(service?))
     };
-    let given = given(entry, service);
+    let given = current_addresses(entry, service);
     let address = common.cluster_ip().map(|address| address.to_string());
     let address = address.or_else(|| given.load_balancer.clone());
     let provider = entry.provider();
@@ -103,7 +103,7 @@ pub(crate) fn reached(
     // A published name is checked by resolving it: it may lead elsewhere.
     let by_name = provider.issuer().is_some() || provider.hostname().is_some();
     let at = common.cluster_ip().filter(|_| !by_name).zip(port);
-    Ok(Reached {
+    Ok(ProviderAddress {
         issuer,
         at: at.map(|(address, port): (IpAddr, u16)| SocketAddr::new(address, port)),
         names,
@@ -129,7 +129,7 @@ mod tests {
         reached_by(&entry, None).unwrap().at
     }
 
-    fn reached_by(fields: &Value, service: Option<&CoreService>) -> Result<Reached, Problem> {
+    fn reached_by(fields: &Value, service: Option<&CoreService>) -> Result<ProviderAddress, Problem> {
         reached_after(fields, service, &Addresses::default()).1
     }
 
@@ -137,7 +137,7 @@ mod tests {
         fields: &Value,
         service: Option<&CoreService>,
         last: &Addresses,
-    ) -> (Addresses, Result<Reached, Problem>) {
+    ) -> (Addresses, Result<ProviderAddress, Problem>) {
         let mut entry = json!({"image": "dex:2", "nodeInterfaceId": "oam"});
         let mut fields = fields.as_object().unwrap().clone();
         entry.as_object_mut().unwrap().append(&mut fields);
@@ -149,8 +149,8 @@ mod tests {
         let cluster = Cluster::parse(&object).unwrap();
         let entry = &cluster.auth()[0];
         let addresses = addresses(entry, service, last, SystemTime::now());
-        let reached = reached(entry, "tenants", service, &addresses);
-        (addresses, reached)
+        let provider_address = provider_address(entry, "tenants", service, &addresses);
+        (addresses, provider_address)
     }
 
     #[test]
@@ -226,15 +226,15 @@ mod tests {
                 vec![second],
             ),
         ] {
-            let (kept, reached) = reached_after(&fields, service.as_ref(), &last);
-            let reached = reached.unwrap();
+            let (kept, provider_address) = reached_after(&fields, service.as_ref(), &last);
+            let provider_address = provider_address.unwrap();
             let host = fields["hostname"].as_str().unwrap();
             // No name that the spec had before is among them.
             let all = |addresses: &[&str]| {
                 let of_spec = ["auth-shop.tenants.svc", host];
                 Names::from_hosts(of_spec.into_iter().chain(addresses.iter().copied()))
             };
-            assert_eq!(reached.names, all(&addresses), "{what}");
+            assert_eq!(provider_address.names, all(&addresses), "{what}");
             let is_balancers = |address: &&str| *address == lb && !present.contains(address);
             let without_balancer: Vec<_> = addresses
                 .iter()
@@ -242,7 +242,7 @@ mod tests {
                 .filter(|address| !is_balancers(address))
                 .collect();
             assert_eq!(
-                reached.fallbacks,
+                provider_address.fallbacks,
                 [all(&without_balancer), all(&present)],
                 "{what}"
             );
@@ -250,8 +250,8 @@ mod tests {
         }
         // What is given is known also where the provider has no issuer.
         let nameless = json!({"nodePort": 30_556});
-        let (kept, reached) = reached_after(&nameless, Some(&with(first)), &last);
-        assert!(reached.is_err() && kept == Addresses::read(Some(first), None));
+        let (kept, provider_address) = reached_after(&nameless, Some(&with(first)), &last);
+        assert!(provider_address.is_err() && kept == Addresses::read(Some(first), None));
     }
 
     #[test]

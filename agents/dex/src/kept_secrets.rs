@@ -30,10 +30,10 @@ use crate::{
     kubeconfigs::Kubeconfigs,
 };
 
-/// Most bytes of what is kept: two private keys, and certificates that fit into the status.
-const MAX_BYTES: usize = 256 * 1024;
+/// Maximum size, in bytes, of the data that the agent keeps: two private keys, and certificates that fit into the status.
+const MAX_SECRET_BYTES: usize = 256 * 1024;
 
-/// What is kept for one provider, as it was read.
+/// The Secret in which the agent keeps its data for one provider, as it was read.
 pub struct KeptSecret<'a> {
     client: Client,
     cluster: &'a Cluster,
@@ -42,23 +42,23 @@ pub struct KeptSecret<'a> {
 }
 
 impl<'a> KeptSecret<'a> {
-    /// Reads what is kept.
+    /// Reads the Secret.
     ///
     /// # Errors
     /// [`Error::Refused`] when the Secret, or the Service of the instance, has another owner.
     pub async fn read(
         client: &Client,
         places: &OfNamespaces,
-        of: (&'a Cluster, &'a Auth),
+        provider: (&'a Cluster, &'a Auth),
     ) -> Result<Self, Error> {
-        let kept = Self::unread(client, of);
+        let kept = Self::new(client, provider);
         let found = kept.find(places).await?;
         match &found {
             Some(secret) => {
-                kept.own(secret)?;
-                kept.is_of_the_agent(secret)?;
+                kept.check_owner(secret)?;
+                kept.check_size(secret)?;
             }
-            None => kept.may_make().await?,
+            None => kept.check_service_owner().await?,
         }
         Ok(Self { found, ..kept })
     }
@@ -67,18 +67,18 @@ impl<'a> KeptSecret<'a> {
     ///
     /// # Errors
     /// When the API server fails.
-    pub async fn recorded(
+    pub async fn recorded_kubeconfigs(
         client: &Client,
         places: &OfNamespaces,
-        of: (&'a Cluster, &'a Auth),
+        provider: (&'a Cluster, &'a Auth),
     ) -> Result<Kubeconfigs, Error> {
-        let kept = Self::unread(client, of);
+        let kept = Self::new(client, provider);
         let found = kept.find(places).await?;
-        let own = found.filter(|secret| kept.own(secret).is_ok());
+        let own = found.filter(|secret| kept.check_owner(secret).is_ok());
         Ok(key_secret::read(own.as_ref()).kubeconfigs)
     }
 
-    fn unread(client: &Client, (cluster, entry): (&'a Cluster, &'a Auth)) -> Self {
+    fn new(client: &Client, (cluster, entry): (&'a Cluster, &'a Auth)) -> Self {
         Self {
             client: client.clone(),
             cluster,
@@ -94,26 +94,28 @@ impl<'a> KeptSecret<'a> {
             .secrets()
             .get_opt(&format!("{name}{}", key_secret::SUFFIX))
             .await;
-        found.map_err(Error::kubernetes("read what is kept of a provider"))
+        found.map_err(Error::kubernetes(
+            "read the Secret of the agent's data for a provider",
+        ))
     }
 
-    /// What is kept.
+    /// The data in the Secret.
     #[must_use]
     pub fn keys(&self) -> Keys {
         key_secret::read(self.found.as_ref())
     }
 
-    /// Whether something is kept.
+    /// Whether the Secret exists.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.found.is_some()
     }
 
-    /// Stores these keys unless they are stored already. The caller may use nothing of them before.
+    /// Stores this data unless it is stored already. The caller may use nothing of it before.
     ///
     /// # Errors
     /// When the Secret is no longer as it was read: another replica has written it.
-    pub async fn keep(&mut self, keys: &Keys) -> Result<(), Error> {
+    pub async fn store(&mut self, keys: &Keys) -> Result<(), Error> {
         let instance = Instance::new(self.cluster, self.entry.service(), "auth", "dex");
         let secret = key_secret::secret(&instance, keys);
         let manager = Some(MANAGER.0.to_owned());
@@ -135,7 +137,7 @@ impl<'a> KeptSecret<'a> {
                     field_manager: manager,
                     ..PatchParams::default()
                 };
-                let change = change(found, &secret);
+                let change = merge_patch(found, &secret);
                 self.secrets()
                     .patch(&secret.name_any(), &params, &Patch::Merge(change))
                     .await
@@ -144,12 +146,15 @@ impl<'a> KeptSecret<'a> {
         let written = match written {
             Err(error) if apply::is_refusal(&error) => {
                 let why = format!(
-                    "keeping what was made for the provider: {}",
+                    "the API server refuses the Secret {}: {}",
+                    secret.name_any(),
                     apply::reason(&error)
                 );
                 return Err(refused(self.entry, REFUSED, &why));
             }
-            written => written.map_err(Error::kubernetes("keep what was made for a provider"))?,
+            written => written.map_err(Error::kubernetes(
+                "write the Secret of the agent's data for a provider",
+            ))?,
         };
         self.found = Some(written);
         Ok(())
@@ -159,9 +164,9 @@ impl<'a> KeptSecret<'a> {
         Api::namespaced(self.client.clone(), self.cluster.namespace())
     }
 
-    /// Refuses a Secret of another cluster. It belongs to the cluster that owns it, unless its label names another one: a policy lets only the
+    /// Refuses a Secret of another cluster. A Secret belongs to the cluster that owns it, unless its label names another one: a policy lets only the
     /// agent, and users that it exempts, set that label. A Secret without an owner belongs to the cluster in its label.
-    fn own(&self, secret: &Secret) -> Result<(), Error> {
+    fn check_owner(&self, secret: &Secret) -> Result<(), Error> {
         let owners = secret.owner_references().iter();
         let of_clusters = owners.filter(|owner| owner.kind == "SIPCluster").count();
         let is_own = match made_for(secret) {
@@ -181,21 +186,21 @@ impl<'a> KeptSecret<'a> {
     }
 
     /// Refuses a Secret that has more bytes than the agent writes: anybody with the right to write it may have added data.
-    fn is_of_the_agent(&self, secret: &Secret) -> Result<(), Error> {
+    fn check_size(&self, secret: &Secret) -> Result<(), Error> {
         let values = secret.data.iter().flat_map(|data| data.values());
-        if values.map(|ByteString(bytes)| bytes.len()).sum::<usize>() <= MAX_BYTES {
+        if values.map(|ByteString(bytes)| bytes.len()).sum::<usize>() <= MAX_SECRET_BYTES {
             return Ok(());
         }
         let why = format!(
-            "Secret {} has more than {MAX_BYTES} bytes, which the agent did not write: remove what was added",
+            "Secret {} has more than {MAX_SECRET_BYTES} bytes, which the agent did not write: remove what was added",
             secret.name_any()
         );
         Err(refused(self.entry, SECRET_INVALID, &why))
     }
 
     /// Refuses an instance whose Service has another owner before anything is made for it: a later step would refuse it and leave that behind.
-    async fn may_make(&self) -> Result<(), Error> {
-        match foreign(&self.client, self.cluster, self.entry).await? {
+    async fn check_service_owner(&self) -> Result<(), Error> {
+        match service_owner_conflict(&self.client, self.cluster, self.entry).await? {
             Some(why) => Err(refused(self.entry, NAME_CONFLICT, &why)),
             None => Ok(()),
         }
@@ -206,7 +211,11 @@ impl<'a> KeptSecret<'a> {
 ///
 /// # Errors
 /// When the API server fails.
-pub async fn foreign(client: &Client, cluster: &Cluster, entry: &Auth) -> Result<Option<String>, Error> {
+pub async fn service_owner_conflict(
+    client: &Client,
+    cluster: &Cluster,
+    entry: &Auth,
+) -> Result<Option<String>, Error> {
     let services: Api<CoreService> = Api::namespaced(client.clone(), cluster.namespace());
     let service = services.get_opt(entry.service().object_name().as_str()).await;
     let service = service.map_err(Error::kubernetes("read the Service"))?;
@@ -219,7 +228,7 @@ fn made_for(secret: &Secret) -> Option<&str> {
 }
 
 /// The merge patch that replaces data, labels and owners of a Secret. The API server refuses it if the Secret has changed since it was read.
-fn change(found: &Secret, desired: &Secret) -> Value {
+fn merge_patch(found: &Secret, desired: &Secret) -> Value {
     let mut data = json!(desired.data.clone().unwrap_or_default());
     for key in found.data.iter().flat_map(|data| data.keys()) {
         if data.get(key).is_none() {

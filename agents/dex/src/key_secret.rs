@@ -15,42 +15,43 @@ use render::metadata::Instance;
 
 use crate::{
     addresses::Addresses,
-    certificates::{Pair, Serving, Stored},
+    certificates::{CertificateAndKey, CertificateSet, ServingCertificate},
     kubeconfigs::Kubeconfigs,
-    succession::Published,
+    succession::PublishedBundle,
 };
 
-/// What its name ends with, after that of the instance. No instance has a dot in its name, so no other instance's Secret is called so.
+/// Suffix of the Secret's name, after the name of the instance. No instance has a dot in its name, so no other instance's Secret is called so.
 pub const SUFFIX: &str = ".keys";
 
-/// Key of the Secret that is there once cert-manager was asked for the certificate.
-const CERT_MANAGER: &str = "cert-manager";
-/// Keys of the addresses that the provider's Service has, or had last.
-const CLUSTER_IP: &str = "cluster-ip";
-const LOAD_BALANCER: &str = "load-balancer-address";
+/// Key that exists once the agent has requested the certificate from cert-manager.
+const CERT_MANAGER_KEY: &str = "cert-manager";
+/// Key of the cluster IP that the provider's Service has, or had last.
+const CLUSTER_IP_KEY: &str = "cluster-ip";
+/// Key of the address of a load balancer that the provider's Service has, or had last.
+const LOAD_BALANCER_KEY: &str = "load-balancer-address";
 /// Key of the time since which the Service lacks an address of a load balancer, in seconds since 1970.
-const WITHOUT_BALANCER: &str = "without-load-balancer-address-since";
+const WITHOUT_BALANCER_SINCE_KEY: &str = "without-load-balancer-address-since";
 /// Key of the names of Secrets with kubeconfigs.
-const KUBECONFIGS: &str = "kubeconfig-secrets";
+const KUBECONFIGS_KEY: &str = "kubeconfig-secrets";
 
-/// What is kept for a provider.
+/// The data that the agent keeps for a provider.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Keys {
-    /// Certificates.
-    pub certificates: Stored,
+    /// The CAs of the agent, and the certificate that it issued.
+    pub certificates: CertificateSet,
     /// The CA certificates that are published.
-    pub published: Published,
-    /// Of the provider's user in the storage.
+    pub published: PublishedBundle,
+    /// Password of the provider's user in the storage.
     pub storage_password: Option<String>,
-    /// Whether cert-manager was asked for the certificate.
+    /// Whether the agent has requested the certificate from cert-manager.
     pub cert_manager: bool,
-    /// What the provider's Service has, or had last.
+    /// The addresses that the provider's Service has, or had last.
     pub addresses: Addresses,
-    /// By which kubeconfigs bindings were applied.
+    /// The kubeconfigs by which bindings were applied.
     pub kubeconfigs: Kubeconfigs,
 }
 
-/// What is kept, by the keys of the Secret. What cannot be read counts as absent, and is made anew.
+/// Parses the data of the Secret. A value that cannot be parsed counts as missing, and the agent makes it anew.
 #[must_use]
 pub fn read(secret: Option<&Secret>) -> Keys {
     let data = secret.and_then(|secret| secret.data.clone());
@@ -61,50 +62,53 @@ pub fn read(secret: Option<&Secret>) -> Keys {
     };
     let mut pair = |prefix: &str| {
         let pair = text(&format!("{prefix}.crt")).zip(text(&format!("{prefix}.key")));
-        pair.map(|(certificate, key)| Pair { certificate, key })
+        pair.map(|(certificate, key)| CertificateAndKey { certificate, key })
     };
     let authority = pair("ca");
     let next = pair("next-ca");
     let serving = pair("tls");
     Keys {
-        certificates: Stored {
+        certificates: CertificateSet {
             authority,
             next,
             previous: text("previous-ca.crt"),
-            serving: serving
-                .zip(text("tls.made-for"))
-                .map(|(Pair { certificate, key }, made_for)| Serving {
+            serving: serving.zip(text("tls.made-for")).map(
+                |(CertificateAndKey { certificate, key }, inputs_digest)| ServingCertificate {
                     chain: certificate,
                     key,
-                    made_for,
-                }),
+                    inputs_digest,
+                },
+            ),
         },
-        published: Published {
+        published: PublishedBundle {
             current: text("published-ca.crt"),
             outgoing: text("outgoing-ca.crt"),
         },
-        cert_manager: text(CERT_MANAGER).is_some(),
+        cert_manager: text(CERT_MANAGER_KEY).is_some(),
         addresses: Addresses {
-            lacks_since: text(WITHOUT_BALANCER).and_then(|seconds| time(&seconds)),
-            ..Addresses::read(text(CLUSTER_IP).as_deref(), text(LOAD_BALANCER).as_deref())
+            missing_since: text(WITHOUT_BALANCER_SINCE_KEY).and_then(|seconds| time(&seconds)),
+            ..Addresses::read(
+                text(CLUSTER_IP_KEY).as_deref(),
+                text(LOAD_BALANCER_KEY).as_deref(),
+            )
         },
-        kubeconfigs: Kubeconfigs::read(&text(KUBECONFIGS).unwrap_or_default()),
+        kubeconfigs: Kubeconfigs::read(&text(KUBECONFIGS_KEY).unwrap_or_default()),
         storage_password: text("storage-password"),
     }
 }
 
-/// The Secret.
+/// The Secret with this data.
 #[must_use]
 pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
     let Keys {
         certificates:
-            Stored {
+            CertificateSet {
                 authority,
                 next,
                 previous,
                 serving,
             },
-        published: Published { current, outgoing },
+        published: PublishedBundle { current, outgoing },
         storage_password,
         cert_manager,
         addresses,
@@ -126,17 +130,20 @@ pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
     put("previous-ca.crt", previous.as_ref());
     put("tls.crt", serving.as_ref().map(|serving| &serving.chain));
     put("tls.key", serving.as_ref().map(|serving| &serving.key));
-    put("tls.made-for", serving.as_ref().map(|serving| &serving.made_for));
+    put(
+        "tls.made-for",
+        serving.as_ref().map(|serving| &serving.inputs_digest),
+    );
     put("published-ca.crt", current.as_ref());
     put("outgoing-ca.crt", outgoing.as_ref());
     put("storage-password", storage_password.as_ref());
-    put(CERT_MANAGER, cert_manager.then(|| "true".to_owned()).as_ref());
+    put(CERT_MANAGER_KEY, cert_manager.then(|| "true".to_owned()).as_ref());
     let cluster_ip = addresses.cluster_ip.map(|address| address.to_string());
-    put(CLUSTER_IP, cluster_ip.as_ref());
-    put(LOAD_BALANCER, addresses.load_balancer.as_ref());
-    let lacks_since = addresses.lacks_since.and_then(seconds);
-    put(WITHOUT_BALANCER, lacks_since.as_ref());
-    put(KUBECONFIGS, kubeconfigs.text().as_ref());
+    put(CLUSTER_IP_KEY, cluster_ip.as_ref());
+    put(LOAD_BALANCER_KEY, addresses.load_balancer.as_ref());
+    let missing_since = addresses.missing_since.and_then(seconds);
+    put(WITHOUT_BALANCER_SINCE_KEY, missing_since.as_ref());
+    put(KUBECONFIGS_KEY, kubeconfigs.text().as_ref());
     let mut metadata = instance.metadata();
     metadata.name = metadata.name.map(|name| format!("{name}{SUFFIX}"));
     Secret {
@@ -164,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_absent() {
+    fn values_that_cannot_be_parsed_count_as_missing() {
         let data = [
             ("ca.crt".to_owned(), ByteString(b"certificate".to_vec())),
             ("storage-password".to_owned(), ByteString(vec![0xff])),
@@ -179,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_back() {
+    fn the_secret_is_read_back_as_it_was_written() {
         let object: SIPCluster = serde_json::from_value(json!({
             "metadata": {"namespace": "tenants", "name": "shop", "uid": "u"},
             "spec": {"services": {"auth": [{"image": "dex:2", "nodeInterfaceId": "oam", "hostname": "sso"}]}},
@@ -187,29 +194,29 @@ mod tests {
         .unwrap();
         let cluster = Cluster::parse(&object).unwrap();
         let instance = Instance::new(&cluster, cluster.auth()[0].service(), "auth", "dex");
-        let pair = |name: &str| Pair {
+        let pair = |name: &str| CertificateAndKey {
             certificate: format!("{name}'s certificate"),
             key: format!("{name}'s key"),
         };
         let keys = Keys {
-            certificates: Stored {
+            certificates: CertificateSet {
                 authority: Some(pair("CA")),
                 next: Some(pair("next CA")),
                 previous: Some("the CA before".to_owned()),
-                serving: Some(Serving {
+                serving: Some(ServingCertificate {
                     chain: "chain".to_owned(),
                     key: "key".to_owned(),
-                    made_for: "names".to_owned(),
+                    inputs_digest: "names".to_owned(),
                 }),
             },
-            published: Published {
+            published: PublishedBundle {
                 current: Some("published".to_owned()),
                 outgoing: Some("outgoing".to_owned()),
             },
             storage_password: Some("password".to_owned()),
             cert_manager: true,
             addresses: Addresses {
-                lacks_since: time("1800000000"),
+                missing_since: time("1800000000"),
                 ..Addresses::read(Some("fd00::7"), Some("lb.example.org"))
             },
             kubeconfigs: Kubeconfigs::read("shop-kubeconfig api:6443\nshop-former api:6444"),

@@ -1,76 +1,77 @@
 //! The kubeconfigs by which an entry's bindings were applied: each of their clusters may have bindings. Pure.
 
-/// Most kubeconfigs that are recorded for one entry, including the one that it names. The oldest further ones are forgotten.
-const MOST: usize = 8;
-/// Longest name of a Secret, in bytes.
-const LONGEST_NAME: usize = 253;
-/// Longest place of an API server, in bytes: a host and a port.
-const LONGEST_PLACE: usize = 320;
-/// Longest digest of an API server.
-const LONGEST_DIGEST: usize = 64;
+/// Maximum number of kubeconfigs that are recorded for one entry, including the one that it names. The oldest further ones are forgotten.
+const MAX_RECORDED: usize = 8;
+/// Maximum length of the name of a Secret, in bytes.
+const MAX_NAME_BYTES: usize = 253;
+/// Maximum length of the address of an API server, in bytes: a host and a port.
+const MAX_ADDRESS_BYTES: usize = 320;
+/// Maximum length of the digest of an API server, in bytes.
+const MAX_DIGEST_BYTES: usize = 64;
 
-/// An API server.
+/// The API server of a kubeconfig.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Server {
-    /// Where it is, for people.
-    pub place: String,
-    /// Tells it from others at the same place; `None`: that is not known.
+    /// Its address, for messages.
+    pub address: String,
+    /// Identifies it among others at the same address; `None`: it was recorded without.
     pub digest: Option<String>,
 }
 
 impl Server {
     /// Whether both are known to be the same server; false without a digest.
     #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         self.digest.is_some() && self == other
     }
 }
 
 /// A kubeconfig by which bindings were applied.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Recorded {
-    /// Its Secret.
+pub struct RecordedKubeconfig {
+    /// Name of its Secret.
     pub secret: String,
-    /// Its API server.
+    /// The API server that it leads to.
     pub server: Server,
 }
 
 /// The kubeconfigs by which an entry's bindings were applied, the last one first.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Kubeconfigs(Vec<Recorded>);
+pub struct Kubeconfigs(Vec<RecordedKubeconfig>);
 
 impl Kubeconfigs {
-    /// Parses one kubeconfig per line: a Secret, the place of a server, and its digest. Other lines are left out.
+    /// Parses one kubeconfig per line: a Secret, the address of a server, and its digest. Skips other lines.
     #[must_use]
     pub fn read(text: &str) -> Self {
         let mut read = Self::default();
         for (secret, server) in text.lines().filter_map(|line| line.split_once(' ')) {
-            let (place, digest) = match server.split_once(' ') {
-                Some((place, digest)) => (place, Some(digest)),
+            let (address, digest) = match server.split_once(' ') {
+                Some((address, digest)) => (address, Some(digest)),
                 None => (server, None),
             };
-            let is_place = is_short(place, LONGEST_PLACE);
-            let is_digest = digest.is_none_or(|digest| is_short(digest, LONGEST_DIGEST));
-            if is_name(secret) && is_place && is_digest && read.0.len() < MOST && !read.has(secret) {
+            let is_address = is_short(address, MAX_ADDRESS_BYTES);
+            let is_digest = digest.is_none_or(|digest| is_short(digest, MAX_DIGEST_BYTES));
+            if is_name(secret) && is_address && is_digest && read.0.len() < MAX_RECORDED && !read.has(secret)
+            {
                 let server = Server {
-                    place: place.to_owned(),
+                    address: address.to_owned(),
                     digest: digest.map(str::to_owned),
                 };
                 let secret = secret.to_owned();
-                read.0.push(Recorded { secret, server });
+                read.0.push(RecordedKubeconfig { secret, server });
             }
         }
         read
     }
 
-    /// One per line; `None`: there are none.
+    /// The text that [`Self::read`] parses; `None` without kubeconfigs.
     #[must_use]
     pub fn text(&self) -> Option<String> {
         let lines = self.0.iter();
-        let lines = lines.map(|Recorded { secret, server }| {
-            let Server { place, digest } = server;
+        let lines = lines.map(|RecordedKubeconfig { secret, server }| {
+            let Server { address, digest } = server;
             let digest = digest.as_ref().map(|digest| format!(" {digest}"));
-            format!("{secret} {place}{}", digest.unwrap_or_default())
+            format!("{secret} {address}{}", digest.unwrap_or_default())
         });
         let lines: Vec<String> = lines.collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
@@ -83,11 +84,11 @@ impl Kubeconfigs {
     }
 
     /// Records that bindings are applied by this kubeconfig from now on. Returns the records that are forgotten for it.
-    pub fn add(&mut self, secret: &str, server: &Server) -> Vec<Recorded> {
+    pub fn add(&mut self, secret: &str, server: &Server) -> Vec<RecordedKubeconfig> {
         self.remove(secret);
         let (secret, server) = (secret.to_owned(), server.clone());
-        self.0.insert(0, Recorded { secret, server });
-        self.0.split_off(self.0.len().min(MOST))
+        self.0.insert(0, RecordedKubeconfig { secret, server });
+        self.0.split_off(self.0.len().min(MAX_RECORDED))
     }
 
     /// Removes the record: no binding of the entry is left in the cluster of this kubeconfig.
@@ -97,15 +98,15 @@ impl Kubeconfigs {
 
     /// The recorded kubeconfigs except the one that the entry names.
     #[must_use]
-    pub fn former(&self, named: Option<&str>) -> Vec<Recorded> {
+    pub fn former(&self, named: Option<&str>) -> Vec<RecordedKubeconfig> {
         let former = self.0.iter().filter(|known| Some(known.secret.as_str()) != named);
         former.cloned().collect()
     }
 }
 
 /// Whether this is a word of at most so many bytes.
-fn is_short(word: &str, longest: usize) -> bool {
-    word.len() <= longest && word.bytes().all(|byte| byte.is_ascii_graphic())
+fn is_short(word: &str, max_bytes: usize) -> bool {
+    word.len() <= max_bytes && word.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Whether this is a DNS subdomain.
@@ -114,32 +115,32 @@ fn is_name(name: &str) -> bool {
         let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         !part.is_empty() && part.bytes().all(is_inner) && !part.starts_with('-') && !part.ends_with('-')
     };
-    name.len() <= LONGEST_NAME && name.split('.').all(is_part)
+    name.len() <= MAX_NAME_BYTES && name.split('.').all(is_part)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn names(recorded: &[Recorded]) -> Vec<&str> {
+    fn names(recorded: &[RecordedKubeconfig]) -> Vec<&str> {
         recorded.iter().map(|known| known.secret.as_str()).collect()
     }
 
     fn api(digest: Option<&str>) -> Server {
         Server {
-            place: "api:6443".to_owned(),
+            address: "api:6443".to_owned(),
             digest: digest.map(str::to_owned),
         }
     }
 
     #[test]
-    fn servers_at_one_place_are_told_apart() {
+    fn servers_at_one_address_are_told_apart() {
         let read = Kubeconfigs::read("one api:6443 a1\ntwo api:6443").former(None);
         let servers: Vec<Server> = read.into_iter().map(|known| known.server).collect();
         assert_eq!(servers, [api(Some("a1")), api(None)]);
-        assert!(servers[0].is(&servers[0]) && !servers[0].is(&api(Some("b2"))));
+        assert!(servers[0].is_same(&servers[0]) && !servers[0].is_same(&api(Some("b2"))));
         // It was recorded without a digest.
-        assert!(!servers[1].is(&servers[0]) && !servers[1].is(&servers[1]));
+        assert!(!servers[1].is_same(&servers[0]) && !servers[1].is_same(&servers[1]));
     }
 
     #[test]
@@ -157,15 +158,15 @@ mod tests {
         assert_eq!(names(&kubeconfigs.former(None)), ["three", "one", "two"]);
         kubeconfigs.remove("three");
         assert_eq!(names(&kubeconfigs.former(Some("one"))), ["two"]);
-        let forgotten = (0..MOST).flat_map(|n| kubeconfigs.add(&format!("n{n}"), &api));
+        let forgotten = (0..MAX_RECORDED).flat_map(|n| kubeconfigs.add(&format!("n{n}"), &api));
         assert_eq!(names(&forgotten.collect::<Vec<_>>()), ["two", "one"]);
-        assert_eq!(kubeconfigs.former(None).len(), MOST);
+        assert_eq!(kubeconfigs.former(None).len(), MAX_RECORDED);
         assert!(kubeconfigs.has("n0") && !kubeconfigs.has("one"));
     }
 
     #[test]
     fn only_names_of_secrets_are_read() {
-        let long = "x".repeat(LONGEST_NAME + 1);
+        let long = "x".repeat(MAX_NAME_BYTES + 1);
         let lines = [
             "a.b-1", "", &long, "../c", "A", "b\u{e9}", ".", "..", "a.", "-a", "a-", "a.b-1", "last",
         ];
@@ -179,13 +180,16 @@ mod tests {
             ("a b", true),
             ("a b c", false),
             ("\u{e9}", false),
-            (&"x".repeat(LONGEST_PLACE + 1), false),
-            (&format!("a {}", "x".repeat(LONGEST_DIGEST + 1)), false),
+            (&"x".repeat(MAX_ADDRESS_BYTES + 1), false),
+            (&format!("a {}", "x".repeat(MAX_DIGEST_BYTES + 1)), false),
         ] {
             let read = Kubeconfigs::read(&format!("a {server}")).former(None);
             assert_eq!(read.len(), usize::from(is_read), "{server}");
         }
-        let many: Vec<String> = (0..2 * MOST).map(|n| format!("n{n} api:6443")).collect();
-        assert_eq!(Kubeconfigs::read(&many.join("\n")).former(None).len(), MOST);
+        let many: Vec<String> = (0..2 * MAX_RECORDED).map(|n| format!("n{n} api:6443")).collect();
+        assert_eq!(
+            Kubeconfigs::read(&many.join("\n")).former(None).len(),
+            MAX_RECORDED
+        );
     }
 }

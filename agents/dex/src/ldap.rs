@@ -5,8 +5,8 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// Longest answer that is read, in bytes.
-const LONGEST: usize = 64 * 1024;
+/// Maximum size of an answer, in bytes.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Name of the request for TLS (RFC 4511, 4.14.1).
 const START_TLS: &[u8] = b"1.3.6.1.4.1.1466.20037";
 
@@ -36,8 +36,8 @@ pub(crate) enum Error {
     #[error(transparent)]
     Connection(#[from] io::Error),
     /// The answer is not one to the request.
-    #[error("its answer is not LDAP")]
-    Nonsense,
+    #[error("the answer is not LDAP")]
+    Malformed,
 }
 
 impl Request {
@@ -51,7 +51,7 @@ impl Request {
         Self::new(2, &element(BIND_REQUEST, &parts.concat()), BIND_RESPONSE)
     }
 
-    /// Asks for TLS on this connection.
+    /// A request for TLS on this connection.
     pub(crate) fn start_tls() -> Self {
         let request = element(EXTENDED_REQUEST, &element(CONTEXT_0, START_TLS));
         Self::new(1, &request, EXTENDED_RESPONSE)
@@ -77,14 +77,18 @@ impl Request {
             if let Some(whole) = length(&read)? {
                 // No other answer is expected yet; before TLS, further bytes could be an attacker's.
                 if read.len() > whole {
-                    return Err(Error::Nonsense);
+                    return Err(Error::Malformed);
                 }
                 if read.len() == whole {
-                    return result_code(&read, self.id, self.answer).ok_or(Error::Nonsense);
+                    return result_code(&read, self.id, self.answer).ok_or(Error::Malformed);
                 }
             }
             if stream.read_buf(&mut read).await? == 0 {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection").into());
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the directory closed the connection",
+                )
+                .into());
             }
         }
     }
@@ -123,7 +127,7 @@ fn length(bytes: &[u8]) -> Result<Option<usize>, Error> {
         return Ok(None);
     };
     if *tag != SEQUENCE {
-        return Err(Error::Nonsense);
+        return Err(Error::Malformed);
     }
     let Some(first) = rest.first() else {
         return Ok(None);
@@ -135,15 +139,15 @@ fn length(bytes: &[u8]) -> Result<Option<usize>, Error> {
     };
     // Longer lengths are beyond the bound, and 0x80 gives no length.
     if digits > 4 || *first == 0x80 {
-        return Err(Error::Nonsense);
+        return Err(Error::Malformed);
     }
     if rest.len() <= digits {
         return Ok(None);
     }
-    let (content, _) = content_length(rest).ok_or(Error::Nonsense)?;
+    let (content, _) = content_length(rest).ok_or(Error::Malformed)?;
     let whole = 2 + digits + content;
-    if whole > LONGEST {
-        return Err(Error::Nonsense);
+    if whole > MAX_ANSWER_BYTES {
+        return Err(Error::Malformed);
     }
     Ok(Some(whole))
 }
@@ -206,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a bind that is answered so.
+    /// The result of a bind with this answer.
     async fn answered(answer: &[u8]) -> Result<u32, Error> {
         let (mut ours, mut theirs) = duplex(1 << 20);
         theirs.write_all(answer).await.unwrap();
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn malformed_answers_are_nonsense() {
+    async fn malformed_answers_are_refused() {
         let good = answer(2, BIND_RESPONSE, &[0]);
         let nested = [vec![0x30, 0x84, 0, 0, 0x80, 0], [0x30, 0x80].repeat(0x4000)].concat();
         for bad in [
@@ -265,7 +269,7 @@ mod tests {
             [good.clone(), vec![0]].concat(),
         ] {
             let found = answered(&bad).await;
-            assert!(matches!(found, Err(Error::Nonsense)), "{bad:02x?}: {found:?}");
+            assert!(matches!(found, Err(Error::Malformed)), "{bad:02x?}: {found:?}");
         }
         for cut in 0..good.len() {
             let found = answered(&good[..cut]).await;
@@ -289,7 +293,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_parsed_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = length(&bytes);
             let _ = result_code(&bytes, 2, BIND_RESPONSE);
             let mut framed = vec![SEQUENCE];

@@ -6,8 +6,8 @@
 //! | [`run`] | the process |
 //! | `service` | the identity provider as a service of the framework |
 //! | `identity` | what the agent owns |
-//! | `material` | what a provider is made of besides its entry |
-//! | `issuer` | where a provider is reached |
+//! | `material` | what a provider is rendered from besides its entry |
+//! | `issuer` | how users and the agent reach a provider |
 //! | [`addresses`] | the addresses of its Service, which may be missing for a while |
 //! | `inputs` | the Secrets that an entry names |
 //! | [`key_secret`], [`kept_secrets`] | the Secret in which the agent keeps what it made |
@@ -15,9 +15,9 @@
 //! | `cert_manager` | the provider's certificate from cert-manager |
 //! | `succession` | the CA certificates that are published while others follow them |
 //! | [`storage`] | the part of etcd that each provider has for itself, and room for all of them |
-//! | [`metrics`] | what is measured of the storage |
+//! | [`metrics`] | metrics of the storage |
 //! | [`own_keys`] | whether what answers at an issuer is the provider itself |
-//! | `sweep` | what providers that are gone have left there |
+//! | `sweep` | deletes what deleted providers stored |
 //! | [`checks`] | whether providers, directories and tenants' API servers answer, beside the reconciles |
 //! | [`directory`], [`discovery`], [`https`], `ldap` | how directories and providers are queried |
 //! | [`tenants`], [`kubeconfigs`] | the clusters in which the bindings of groups are, and may be |

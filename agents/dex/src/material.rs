@@ -1,4 +1,4 @@
-//! What a provider is made of besides its entry.
+//! What a provider is rendered from besides its entry.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -23,23 +23,23 @@ use uuid::Uuid;
 
 use crate::{
     cert_manager::{Certificates, Issued, Issuer},
-    certificates::{self, Given},
+    certificates::{self, TenantCa},
     checks::{Provider, Target},
     directory::Bind,
     inputs::{Inputs, kubeconfig_problem, refused},
-    issuer::{self, Reached},
+    issuer::{self, ProviderAddress},
     kept_secrets::KeptSecret,
     key_secret::Keys,
-    kubeconfigs::{Kubeconfigs, Recorded},
-    storage::{self, Part, Store},
+    kubeconfigs::{Kubeconfigs, RecordedKubeconfig},
+    storage::{self, StoragePart, Store},
     succession,
-    tenant::{InUse, Tenant, stored::Stored},
-    tenants::{Former, Tenants},
+    tenant::{InUse, Tenant, stored::StoredKubeconfig},
+    tenants::{FormerTenant, Tenants},
 };
 
-/// What a provider is made of besides its entry.
+/// What a provider is rendered from besides its entry.
 pub(crate) struct Material {
-    pub(crate) reached: Reached,
+    pub(crate) provider_address: ProviderAddress,
     pub(crate) secrets: Secrets,
     pub(crate) storage: Storage,
     pub(crate) certificate: Certificate,
@@ -51,15 +51,15 @@ pub(crate) struct Material {
     pub(crate) problems: Vec<Problem>,
 }
 
-/// What a pass has done about the bindings of an entry.
-pub(crate) struct Bound {
+/// The outcome of a pass for the bindings of an entry.
+pub(crate) struct BindingOutcome {
     /// Where they are applied, or why they are not; `None`: the entry names no kubeconfig.
     pub(crate) tenant: Option<Result<Tenant, Problem>>,
     /// Clusters in which bindings may remain that should not be there any more, and why.
     pub(crate) remain: Vec<String>,
 }
 
-/// What the material is read and made from.
+/// What the agent reads and makes the material from.
 #[derive(Clone, Copy)]
 pub(crate) struct Sources<'a> {
     pub(crate) site: &'a str,
@@ -72,9 +72,9 @@ pub(crate) struct Sources<'a> {
 }
 
 impl Material {
-    /// What is checked of the provider once it is applied.
+    /// What the agent checks of the provider once it is applied.
     pub(crate) fn target(&self, cluster: &Cluster, entry: &Auth) -> Option<Target> {
-        let issuer = self.reached.issuer.clone()?;
+        let issuer = self.provider_address.issuer.clone()?;
         let connectors = entry.provider().connectors().iter();
         let binds = connectors.filter_map(|connector| match connector.source() {
             Source::Ldap(ldap) => Some(Bind::new(ldap, &self.secrets)),
@@ -82,12 +82,12 @@ impl Material {
         });
         Some(Target {
             provider: Some(Provider {
-                part: Part {
+                part: StoragePart {
                     uid: cluster.uid().to_owned(),
                     name: entry.service().object_name().to_string(),
                 },
                 issuer,
-                at: self.reached.at,
+                at: self.provider_address.at,
                 bundle: self.certificate.bundle.clone(),
                 binds: binds.collect(),
             }),
@@ -97,7 +97,7 @@ impl Material {
 }
 
 impl<'a> Sources<'a> {
-    /// Reads and makes what the entry needs. `kept`: what was made for it before.
+    /// Reads and makes what the entry needs. `kept`: the data that the agent keeps for it.
     ///
     /// # Errors
     /// [`Error::Refused`] when the entry cannot be served as it is.
@@ -106,7 +106,7 @@ impl<'a> Sources<'a> {
         scope: Scope<'_>,
         entry: &Auth,
         mut kept: KeptSecret<'_>,
-        bound: Bound,
+        bound: BindingOutcome,
     ) -> Result<Material, Error> {
         let (cluster, provider) = (scope.cluster, entry.provider());
         let name = entry.service().object_name().as_str();
@@ -118,20 +118,21 @@ impl<'a> Sources<'a> {
         keys.addresses = issuer::addresses(entry, service, &keys.addresses, SystemTime::now());
         // The addresses are recorded even if the entry is refused in this pass.
         let kept_addresses = if kept.exists() {
-            kept.keep(&keys).await
+            kept.store(&keys).await
         } else {
             Ok(())
         };
         if provider.connectors().is_empty() && provider.static_passwords().is_none() {
-            let why = "nobody could log in: set connectors";
+            let why =
+                "connectors is empty and staticPasswords is not set, so nobody could log in: set connectors";
             return Err(refused(entry, CONNECTOR_MISSING, why));
         }
         kept_addresses?;
-        let reached = issuer::reached(entry, cluster.namespace(), service, &keys.addresses);
-        let mut reached = reached.map_err(Error::Refused)?;
+        let provider_address = issuer::provider_address(entry, cluster.namespace(), service, &keys.addresses);
+        let mut provider_address = provider_address.map_err(Error::Refused)?;
         let inputs = self.inputs(cluster);
         let (secrets, mut problems) = inputs.secrets(entry).await?;
-        let given = inputs.given(entry).await?;
+        let given = inputs.tenant_ca(entry).await?;
         let tenant = match bound.tenant {
             None => None,
             Some(Ok(tenant)) => Some(tenant),
@@ -140,33 +141,39 @@ impl<'a> Sources<'a> {
                 None
             }
         };
-        let password = keys.storage_password.get_or_insert_with(password).clone();
+        let password = keys.storage_password.get_or_insert_with(random_password).clone();
         let certificate = if let Some(issuer) = self.issuer(entry) {
             keys.cert_manager = true;
-            kept.keep(&keys).await?;
-            let issued = self.issued(cluster, entry, (issuer, service), &mut reached, &mut problems);
+            kept.store(&keys).await?;
+            let issued = self.certificate_from_cert_manager(
+                cluster,
+                entry,
+                (issuer, service),
+                &mut provider_address,
+                &mut problems,
+            );
             let issued = issued.await?;
-            let certificate = succession::published(self.client, (cluster, entry), &mut keys, issued).await?;
-            kept.keep(&keys).await?;
+            let certificate = succession::publish(self.client, (cluster, entry), &mut keys, issued).await?;
+            kept.store(&keys).await?;
             certificate
         } else {
-            let certificate = made(entry, &mut keys, given.as_ref(), &reached)?;
+            let certificate = issue_certificate(entry, &mut keys, given.as_ref(), &provider_address)?;
             if std::mem::take(&mut keys.cert_manager) {
                 let certificates = Certificates::new(self.client, cluster, entry);
-                certificates.withdraw(service).await?;
+                certificates.delete(service).await?;
             }
             let certificate =
-                succession::published(self.client, (cluster, entry), &mut keys, certificate).await?;
-            kept.keep(&keys).await?;
+                succession::publish(self.client, (cluster, entry), &mut keys, certificate).await?;
+            kept.store(&keys).await?;
             certificate
         };
         let storage = self.storage(cluster, entry, &password).await?;
-        if let Some(issuer) = &reached.issuer {
+        if let Some(issuer) = &provider_address.issuer {
             let checked = render::dex::check(provider, issuer, &secrets, &storage);
             checked.map_err(|error| refused(entry, CONFIGURATION_INVALID, &error.to_string()))?;
         }
         Ok(Material {
-            reached,
+            provider_address,
             secrets,
             storage,
             certificate,
@@ -207,31 +214,35 @@ impl<'a> Sources<'a> {
             };
             tenants.named = Some(named);
         }
-        for Recorded { secret, server } in recorded.former(secret) {
+        for RecordedKubeconfig { secret, server } in recorded.former(secret) {
             let tenant = match inputs.kubeconfig(cluster, (&secret, true)).await? {
-                None if tenants.server.as_ref().is_some_and(|named| named.is(&server)) => {
+                None if tenants
+                    .server
+                    .as_ref()
+                    .is_some_and(|named| named.is_same(&server)) =>
+                {
                     tenants.replaced.push(secret);
                     continue;
                 }
                 None => {
-                    let why = format!("does not exist any more, and led to {}", server.place);
+                    let why = format!("does not exist any more; its API server was {}", server.address);
                     Err(kubeconfig_problem(KUBECONFIG_MISSING, &secret, &why))
                 }
                 Some(kubeconfig) => kubeconfig.map(|(kubeconfig, _)| {
-                    let stored = Stored::new(cluster.namespace(), &secret, &kubeconfig);
+                    let stored = StoredKubeconfig::new(cluster.namespace(), &secret, &kubeconfig);
                     Tenant::former(stored, Arc::clone(&bindings), in_use.clone())
                 }),
             };
-            tenants.former.push(Former { secret, tenant });
+            tenants.former.push(FormerTenant { secret, tenant });
         }
         Ok(tenants)
     }
 
-    /// What was made for the entry before.
+    /// The Secret in which the agent keeps its data for the entry.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the objects of the entry's name are another's.
-    pub(crate) async fn read_kept<'k>(
+    /// [`Error::Refused`] when the objects of the entry's name have another owner.
+    pub(crate) async fn read_kept_secret<'k>(
         self,
         cluster: &'k Cluster,
         entry: &'k Auth,
@@ -243,8 +254,12 @@ impl<'a> Sources<'a> {
     ///
     /// # Errors
     /// When the API server fails.
-    pub(crate) async fn recorded(self, cluster: &Cluster, entry: &Auth) -> Result<Kubeconfigs, Error> {
-        KeptSecret::recorded(self.client, self.places, (cluster, entry)).await
+    pub(crate) async fn recorded_kubeconfigs(
+        self,
+        cluster: &Cluster,
+        entry: &Auth,
+    ) -> Result<Kubeconfigs, Error> {
+        KeptSecret::recorded_kubeconfigs(self.client, self.places, (cluster, entry)).await
     }
 
     pub(crate) fn inputs<'i>(self, cluster: &'i Cluster) -> Inputs<'i>
@@ -268,23 +283,26 @@ impl<'a> Sources<'a> {
     }
 
     /// The certificate from cert-manager. It belongs to the Service, which therefore comes first: without it no pod runs.
-    async fn issued(
+    async fn certificate_from_cert_manager(
         &self,
         cluster: &Cluster,
         entry: &Auth,
         (issuer, service): (Issuer<'_>, Option<&CoreService>),
-        reached: &mut Reached,
+        provider_address: &mut ProviderAddress,
         problems: &mut Vec<Problem>,
     ) -> Result<Certificate, Error> {
         let Some(service) = service else {
-            reached.issuer = None;
-            let why = "the certificate is asked for as soon as the Service is there";
+            provider_address.issuer = None;
+            let why = "the agent requests the certificate once the Service exists";
             problems.push(Problem::new(PROGRESSING, why));
             return Ok(Certificate::default());
         };
         let certificates = Certificates::new(self.client, cluster, entry);
-        let Issued { certificate, lacks } = certificates.issued(issuer, service, reached).await?;
-        problems.extend(lacks);
+        let Issued {
+            certificate,
+            missing_names,
+        } = certificates.reconcile(issuer, service, provider_address).await?;
+        problems.extend(missing_names);
         Ok(certificate)
     }
 
@@ -296,25 +314,25 @@ impl<'a> Sources<'a> {
         };
         let name = entry.service().object_name().as_str();
         store
-            .part(cluster.uid(), name, password)
+            .ensure_part(cluster.uid(), name, password)
             .await
             .map_err(|error: storage::Error| refused(entry, STORAGE_UNREACHABLE, &error.to_string()))
     }
 }
 
 /// The certificate that the agent issues.
-fn made(
+fn issue_certificate(
     entry: &Auth,
     keys: &mut Keys,
-    given: Option<&Given>,
-    reached: &Reached,
+    given: Option<&TenantCa>,
+    provider_address: &ProviderAddress,
 ) -> Result<Certificate, Error> {
     let kept = std::mem::take(&mut keys.certificates);
-    let made = certificates::renewed_for_any(
+    let made = certificates::renew_for_any(
         &kept,
         given,
-        &reached.names,
-        &reached.fallbacks,
+        &provider_address.names,
+        &provider_address.fallbacks,
         SystemTime::now(),
     );
     let (certificates, certificate) =
@@ -323,7 +341,7 @@ fn made(
     Ok(certificate)
 }
 
-/// 244 random bits.
-fn password() -> String {
+/// A password of 244 random bits.
+fn random_password() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }

@@ -9,33 +9,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::storage::{self, Part, Store};
+use crate::storage::{self, StoragePart, Store};
 
-/// How long keys count as read. A provider makes a new one every few hours, and publishes earlier ones until their tokens expire.
-const LASTING: Duration = Duration::from_hours(1);
+/// How long the agent uses keys that it has read. A provider makes a new one every few hours, and publishes earlier ones until their tokens expire.
+const KEYS_TTL: Duration = Duration::from_hours(1);
 /// Pause after which the agent reads the keys of a provider again if others answer at its issuer. Each read costs the storage a login.
-const PAUSE: Duration = Duration::from_mins(1);
+const REREAD_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Why the provider does not answer.
+/// Why the keys at an issuer are not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its keys cannot be read.
+    /// The agent cannot read the provider's keys.
     #[error(transparent)]
     Storage(#[from] storage::Error),
-    /// Another provider answers.
+    /// Another provider answers at the issuer.
     #[error("another provider answers there: its keys are not those of this one")]
-    Other,
+    OtherProvider,
 }
 
 /// The keys of providers, as they were read last.
 #[derive(Debug, Default)]
 pub struct OwnKeys {
     store: Option<Arc<Store>>,
-    known: Mutex<BTreeMap<Part, Known>>,
+    cache: Mutex<BTreeMap<StoragePart, CachedKeys>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedKeys {
     ids: BTreeSet<String>,
     read: Instant,
 }
@@ -46,7 +46,7 @@ impl OwnKeys {
     pub fn new(store: Option<Arc<Store>>) -> Self {
         Self {
             store,
-            known: Mutex::default(),
+            cache: Mutex::default(),
         }
     }
 
@@ -55,9 +55,9 @@ impl OwnKeys {
     ///
     /// # Errors
     /// When none of them is the provider's, or that is not known.
-    pub async fn compare(&self, part: &Part, answered: &BTreeSet<String>) -> Result<(), Error> {
-        if let Some(is_own) = self.by_known(part, answered) {
-            return is_own.then_some(()).ok_or(Error::Other);
+    pub async fn compare(&self, part: &StoragePart, answered: &BTreeSet<String>) -> Result<(), Error> {
+        if let Some(is_own) = self.compare_cached(part, answered) {
+            return is_own.then_some(()).ok_or(Error::OtherProvider);
         }
         let ids = match &self.store {
             Some(store) => store.key_ids(part).await?,
@@ -65,25 +65,25 @@ impl OwnKeys {
         };
         let is_own = !ids.is_disjoint(answered);
         let read = Instant::now();
-        let mut known = self.known();
-        known.retain(|_, known| read.saturating_duration_since(known.read) < LASTING);
-        known.insert(part.clone(), Known { ids, read });
-        is_own.then_some(()).ok_or(Error::Other)
+        let mut cache = self.cache();
+        cache.retain(|_, keys| read.saturating_duration_since(keys.read) < KEYS_TTL);
+        cache.insert(part.clone(), CachedKeys { ids, read });
+        is_own.then_some(()).ok_or(Error::OtherProvider)
     }
 
     /// Compares with the keys as they were read last; `None` if they have to be read.
-    fn by_known(&self, part: &Part, answered: &BTreeSet<String>) -> Option<bool> {
-        let known = self.known();
-        let Known { ids, read } = known.get(part)?;
+    fn compare_cached(&self, part: &StoragePart, answered: &BTreeSet<String>) -> Option<bool> {
+        let cache = self.cache();
+        let CachedKeys { ids, read } = cache.get(part)?;
         let age = read.elapsed();
         if ids.is_disjoint(answered) {
-            (age < PAUSE).then_some(false)
+            (age < REREAD_INTERVAL).then_some(false)
         } else {
-            (age < LASTING).then_some(true)
+            (age < KEYS_TTL).then_some(true)
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<Part, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, BTreeMap<StoragePart, CachedKeys>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

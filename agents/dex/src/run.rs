@@ -1,4 +1,4 @@
-//! The process.
+//! The process of the Dex agent.
 
 use anyhow::Context as _;
 use kit::{

@@ -22,22 +22,22 @@ use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
 use render::dex::{self, Plan};
 
 use crate::{
-    checks::{Asker, Checks, Key, Left},
+    checks::{Checks, FormerBindings, Key, Requester},
     identity::IDENTITY,
-    inputs::READ_AT_ONCE,
+    inputs::MAX_CONCURRENT_READS,
     kept_secrets::KeptSecret,
-    kubeconfigs::{Kubeconfigs, Recorded},
-    material::{Bound, Material, Sources},
+    kubeconfigs::{Kubeconfigs, RecordedKubeconfig},
+    material::{BindingOutcome, Material, Sources},
     own_keys::OwnKeys,
     published_endpoint,
     storage::Store,
     sweep,
-    tenant::{Tenant, stored::Secrets},
+    tenant::{Tenant, stored::SecretReader},
     tenants::Tenants,
 };
 
-/// No watch shows the Secrets that an entry names, so they are read again after this time.
-const RESYNC: Duration = Duration::from_secs(30);
+/// Interval between two reads of the Secrets that an entry names: the agent does not watch them.
+const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The identity providers of a site's clusters.
 pub(crate) struct Providers {
@@ -63,7 +63,7 @@ impl Providers {
             store: store.map(Arc::new),
             cluster_issuer: cluster_issuer.map(str::to_owned),
             checks: Checks::default(),
-            places: Arc::new(OfNamespaces::new(READ_AT_ONCE)),
+            places: Arc::new(OfNamespaces::new(MAX_CONCURRENT_READS)),
         }
     }
 
@@ -72,16 +72,17 @@ impl Providers {
     ///
     /// # Errors
     /// When the API server fails. If only writing the record fails, the checks still take rights away that the spec no longer gives.
-    async fn bind(
+    async fn reconcile_bindings(
         &self,
         (cluster, entry): (&Cluster, &Auth),
-        asker: &Asker,
+        requester: &Requester,
         kept: OwnSecret<'_, '_>,
-    ) -> Result<Bound, Error> {
+    ) -> Result<BindingOutcome, Error> {
         let key = key(cluster, entry.service().object_name().as_str());
         let entries = cluster.auth().iter();
         let names = entries.map(|entry| entry.service().object_name().as_str());
-        self.checks.keep(&key.namespace, &key.uid, &names.collect());
+        self.checks
+            .retain_entries(&key.namespace, &key.uid, &names.collect());
         let recorded = match &kept {
             OwnSecret::Usable(kept) => kept.keys().kubeconfigs,
             OwnSecret::Unusable(recorded) => recorded.clone(),
@@ -89,9 +90,9 @@ impl Providers {
         let mut tenants = self.sources().tenants((cluster, entry), &recorded).await?;
         let (mut remain, mut gone) = (Vec::new(), tenants.replaced.clone());
         for former in &tenants.former {
-            match self.checks.left(&key, former) {
-                Left::Gone => gone.push(former.secret.clone()),
-                Left::Remain(why) => remain.push(format!(
+            match self.checks.former_bindings(&key, former) {
+                FormerBindings::Deleted => gone.push(former.secret.clone()),
+                FormerBindings::Remain(why) => remain.push(format!(
                     "kubeconfigSecret was {} before, and bindings of groups may remain in that cluster: {why}",
                     former.secret
                 )),
@@ -99,7 +100,7 @@ impl Providers {
         }
         let (written, is_kept) = match kept {
             OwnSecret::Usable(kept) => {
-                let written = record((cluster, entry), &tenants, &gone, kept).await;
+                let written = record_kubeconfigs((cluster, entry), &tenants, &gone, kept).await;
                 let is_kept = written.is_ok();
                 (written, is_kept)
             }
@@ -109,14 +110,14 @@ impl Providers {
         let is_recorded = is_kept || named.is_none_or(|secret| recorded.has(secret));
         if !is_recorded {
             // Nothing is applied by a kubeconfig that is not recorded: it would stay for ever.
-            tenants.named = tenants.named.map(|named| named.map(Tenant::restricted));
+            tenants.named = tenants.named.map(|named| named.map(Tenant::without_applying));
         }
         if is_kept {
             tenants.former.retain(|former| !gone.contains(&former.secret));
         }
-        self.checks.bind(&key, asker, &tenants);
+        self.checks.reconcile_bindings(&key, requester, &tenants);
         written?;
-        Ok(Bound {
+        Ok(BindingOutcome {
             remain,
             tenant: tenants.named,
         })
@@ -139,9 +140,9 @@ impl Providers {
         watches: &Watches,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + use<> {
         let own_keys = OwnKeys::new(self.store.clone());
-        // Places of its own: passes read many Secrets each, and reading a former kubeconfig does not wait for them.
+        // Limits of its own: passes read many Secrets each, and reading a former kubeconfig does not wait for them.
         let places = Arc::new(OfNamespaces::new(1));
-        let secrets = Secrets::new(self.client.clone(), places);
+        let secrets = SecretReader::new(self.client.clone(), places);
         let checks = self.checks.clone();
         checks.run(
             watches.triggers(),
@@ -151,7 +152,7 @@ impl Providers {
         )
     }
 
-    /// Removes without end what providers that are gone have left in the storage.
+    /// Deletes from the storage, without end, what deleted providers stored there.
     pub(crate) fn sweep(&self) -> impl Future<Output = Result<(), Infallible>> + Send + use<> {
         sweep::run(self.client.clone(), self.store.clone())
     }
@@ -197,15 +198,15 @@ impl Service for Providers {
 
     async fn prepare(&self, scope: Scope<'_>, entry: &Auth) -> Result<Material, Error> {
         let sources = self.sources();
-        let asker = asker(scope.observed);
-        let mut kept = sources.read_kept(scope.cluster, entry).await?;
+        let requester = requester(scope.observed);
+        let mut kept = sources.read_kept_secret(scope.cluster, entry).await?;
         let bound = self
-            .bind((scope.cluster, entry), &asker, OwnSecret::Usable(&mut kept))
+            .reconcile_bindings((scope.cluster, entry), &requester, OwnSecret::Usable(&mut kept))
             .await?;
         let material = sources.prepare(scope, entry, kept, bound).await?;
         let key = key(scope.cluster, entry.service().object_name().as_str());
         if let Some(target) = material.target(scope.cluster, entry) {
-            self.checks.propose(key, asker, target);
+            self.checks.propose(key, requester, target);
         }
         Ok(material)
     }
@@ -219,22 +220,25 @@ impl Service for Providers {
     ) -> Result<(), Error> {
         let sources = self.sources();
         let mut read;
-        let kept = match sources.read_kept(cluster, entry).await {
+        let kept = match sources.read_kept_secret(cluster, entry).await {
             Err(Error::Refused(problem)) if problem.reason == NAME_CONFLICT => return Ok(()),
-            Err(Error::Refused(_)) => OwnSecret::Unusable(sources.recorded(cluster, entry).await?),
+            Err(Error::Refused(_)) => {
+                OwnSecret::Unusable(sources.recorded_kubeconfigs(cluster, entry).await?)
+            }
             Ok(usable) => {
                 read = usable;
                 OwnSecret::Usable(&mut read)
             }
             Err(error) => return Err(error),
         };
-        self.bind((cluster, entry), &asker(observed), kept).await?;
+        self.reconcile_bindings((cluster, entry), &requester(observed), kept)
+            .await?;
         Ok(())
     }
 
     fn render(&self, scope: Scope<'_>, entry: &Auth, material: Material) -> Rendered {
         let Material {
-            reached,
+            provider_address,
             secrets,
             storage,
             certificate,
@@ -246,7 +250,7 @@ impl Service for Providers {
             site: &self.site,
             cluster: scope.cluster,
             entry,
-            issuer: reached.issuer.as_ref(),
+            issuer: provider_address.issuer.as_ref(),
             secrets: &secrets,
             storage: &storage,
             certificate: &certificate,
@@ -269,11 +273,11 @@ impl Service for Providers {
         match outputs {
             Some(outputs) => objects = objects.configuration(outputs),
             // Somebody may have deleted the Service, or the load balancer has taken its address back for a moment: the pods continue to run.
-            None if reached.issuer.is_none() => objects = objects.service_only(),
+            None if provider_address.issuer.is_none() => objects = objects.service_only(),
             None => {}
         }
         let mut endpoint = Endpoint::default();
-        match (&reached.issuer, entry.provider().kubectl_client()) {
+        match (&provider_address.issuer, entry.provider().kubectl_client()) {
             (Some(issuer), Some(client)) => {
                 // A client with a secret is of no use to people's kubectl.
                 let client = client.is_public().then(|| client.id().clone());
@@ -286,14 +290,14 @@ impl Service for Providers {
             }
             _ => problems.push(Problem::new(
                 PROGRESSING,
-                "the Service, or its port or address, is not there yet",
+                "the Service has no port or no address yet",
             )),
         }
         Rendered {
             objects,
             findings: Findings {
                 problems,
-                requeue: Some(RESYNC),
+                requeue: Some(RESYNC_INTERVAL),
                 endpoint,
                 warnings: warnings(entry, bindings_remain),
                 ..Findings::default()
@@ -304,9 +308,12 @@ impl Service for Providers {
     async fn probe(&self, scope: Scope<'_>, _: &Auth, objects: &Objects<Applied>, _: bool) -> Probe {
         let key = key(scope.cluster, &objects.name());
         self.checks.confirm(&key);
-        let found = self.checks.found(&key);
+        let found = self.checks.last_result(&key);
         let problem = match found {
-            None => Some(Problem::new(PROGRESSING, "the provider was not checked yet")),
+            None => Some(Problem::new(
+                PROGRESSING,
+                "the agent has not checked the provider yet",
+            )),
             Some(Ok(())) => None,
             Some(Err((reason, why))) => Some(Problem::new(reason, why)),
         };
@@ -341,7 +348,7 @@ fn binds_groups(entry: &Auth) -> bool {
 
 /// Records the kubeconfigs by which bindings may have been applied. `gone`: former Secrets in whose clusters no binding is left, or that another
 /// one replaces.
-async fn record(
+async fn record_kubeconfigs(
     (cluster, entry): (&Cluster, &Auth),
     tenants: &Tenants,
     gone: &[String],
@@ -363,10 +370,10 @@ async fn record(
     if keys.kubeconfigs == before {
         return Ok(());
     }
-    kept.keep(&keys).await?;
+    kept.store(&keys).await?;
     let (namespace, provider) = (cluster.namespace(), entry.service().object_name());
-    for Recorded { secret, server } in forgotten {
-        let server = server.place;
+    for RecordedKubeconfig { secret, server } in forgotten {
+        let server = server.address;
         tracing::warn!(namespace, %provider, secret, server, "leaving the bindings of groups in the cluster of a former kubeconfig: too many others were named since");
     }
     Ok(())
@@ -385,7 +392,7 @@ fn warnings(entry: &Auth, bindings_remain: Vec<String>) -> Vec<Remark> {
     remain.chain(passwords).collect()
 }
 
-fn asker(observed: &Observed<'_>) -> Asker {
+fn requester(observed: &Observed<'_>) -> Requester {
     let object = observed.object();
     (
         ObjectRef::from_obj(object),

@@ -3,9 +3,9 @@
 //! Dex stores its signing keys, codes and refresh tokens under fixed names. So providers of one namespace share nothing only if
 //! each has another prefix, and a provider cannot be made to read another's only if etcd refuses it.
 
-mod begun;
 mod connection;
 mod key_ids;
+mod logins;
 mod names;
 mod quota;
 mod release;
@@ -24,13 +24,13 @@ use tokio::time;
 
 use crate::metrics::StorageMetrics;
 
-use self::connection::{Etcd, absent, found, present};
-pub use self::names::Part;
+use self::connection::{Etcd, ignore_already_exists, ignore_not_found, none_if_not_found};
+pub use self::names::StoragePart;
 
-/// Within this time etcd answers, or it counts as unreachable.
-const ANSWER: Duration = Duration::from_secs(5);
+/// How long etcd may take for the calls of one operation.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two comparisons of the users that were added with those that etcd has.
-const COMPARE: Duration = Duration::from_secs(10);
+const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The site's etcd for identity providers.
 #[derive(Clone, Debug, clap::Args)]
@@ -73,45 +73,45 @@ pub enum Error {
     /// A file of the options cannot be read.
     #[error("cannot read {path}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What the operating system answered.
         source: std::io::Error,
     },
-    /// etcd does not answer.
+    /// etcd does not answer in time.
     #[error("etcd does not answer within {} s", within.as_secs())]
-    Late {
-        /// So long it had.
+    Timeout {
+        /// The time limit.
         within: Duration,
     },
-    /// It has no authentication, and is not for identity providers only.
+    /// The etcd has no authentication, and other programs use it.
     #[error(
-        "this etcd holds keys of others ({count}), so its authentication is not turned on: \
-         name one that is for identity providers only, or delete those keys"
+        "this etcd holds keys of others ({count}), so the agent does not turn on its authentication: \
+         name an etcd that is for identity providers only, or delete those keys"
     )]
     Foreign {
-        /// How many.
+        /// Number of those keys.
         count: i64,
     },
-    /// Its release lets users read what they must not.
-    #[error("etcd {0} lets a provider read and write the keys of others: use {first}", first = release::FIRST)]
+    /// The release of a member lets users read keys beyond their roles.
+    #[error("etcd {0} lets a provider read and write the keys of others: use {first}", first = release::SUPPORTED_RELEASES)]
     Release(String),
-    /// The begun logins of providers cannot be checked.
-    #[error("the unfinished logins of the provider {user} and of {others} others were not checked")]
+    /// The agent could not check the unfinished logins of some providers.
+    #[error("the agent could not check the unfinished logins of the provider {user} and of {others} others")]
     Provider {
         /// The user of the first of them.
         user: String,
         /// How many others there are.
         others: usize,
-        /// Why not, of the first of them.
+        /// The error of the first of them.
         source: Box<Self>,
     },
-    /// etcd refuses.
+    /// etcd refuses a call.
     #[error("etcd refuses to {action}: {source}")]
     Etcd {
-        /// What was tried.
+        /// What the agent tried.
         action: &'static str,
-        /// What it answered.
+        /// The error of etcd.
         #[source]
         source: Box<etcd_client::Error>,
     },
@@ -124,35 +124,36 @@ fn etcd(action: &'static str) -> impl FnOnce(etcd_client::Error) -> Error {
     }
 }
 
-/// The site's etcd for identity providers, and which users are known to be in it.
+/// The site's etcd for identity providers, and the users that the agent has added to it.
 #[derive(Debug)]
 pub struct Store {
     etcd: Etcd,
     site: String,
     /// Passwords by the names of users.
-    known: Mutex<BTreeMap<String, String>>,
+    passwords: Mutex<BTreeMap<String, String>>,
     metrics: StorageMetrics,
 }
 
 impl Store {
-    /// By its options, for the providers of this site, `REGION/SITE`; `None`: the site has none.
+    /// The etcd of these options, for the providers of this site, `REGION/SITE`; `None`: the options name no etcd.
     #[must_use]
     pub fn new(args: StorageArgs, site: &str, metrics: StorageMetrics) -> Option<Self> {
         let etcd = Etcd::new(args)?;
         Some(Self {
             etcd,
             site: site.to_owned(),
-            known: Mutex::default(),
+            passwords: Mutex::default(),
             metrics,
         })
     }
 
-    /// The part of a provider: of the `SIPCluster` with this uid, and with this name. Its user has the password afterwards.
+    /// Makes the part of the storage for a provider, if it does not exist: for the `SIPCluster` with this uid, and the provider of this name. Its
+    /// user has the password afterwards.
     ///
     /// # Errors
     /// When etcd does not do what it is asked.
-    pub async fn part(&self, uid: &str, name: &str, password: &str) -> Result<Storage, Error> {
-        let part = Part {
+    pub async fn ensure_part(&self, uid: &str, name: &str, password: &str) -> Result<Storage, Error> {
+        let part = StoragePart {
             uid: uid.to_owned(),
             name: name.to_owned(),
         };
@@ -164,11 +165,11 @@ impl Store {
             user: user.clone(),
             password: password.to_owned(),
         };
-        if self.known().get(&user).is_some_and(|known| known == password) {
+        if self.passwords().get(&user).is_some_and(|known| known == password) {
             return Ok(storage);
         }
-        within(Box::pin(self.admit(&storage))).await?;
-        self.known().insert(user, password.to_owned());
+        with_timeout(Box::pin(self.ensure_user(&storage))).await?;
+        self.passwords().insert(user, password.to_owned());
         Ok(storage)
     }
 
@@ -176,14 +177,14 @@ impl Store {
     ///
     /// # Errors
     /// When etcd does not do what it is asked.
-    pub async fn key_ids(&self, part: &Part) -> Result<BTreeSet<String>, Error> {
+    pub async fn key_ids(&self, part: &StoragePart) -> Result<BTreeSet<String>, Error> {
         let key = format!("{}{SIGNING_KEYS}", part.keys(&self.site));
-        within(Box::pin(async {
+        with_timeout(Box::pin(async {
             let mut client = self.etcd.connect().await?;
             let kept = client.get(key, None).await.map_err(etcd("read keys"))?;
             let mut ids = BTreeSet::new();
             for kept in kept.kvs() {
-                ids.extend(key_ids::of_record(kept.value()));
+                ids.extend(key_ids::from_record(kept.value()));
             }
             Ok(ids)
         }))
@@ -194,18 +195,18 @@ impl Store {
     ///
     /// # Errors
     /// When etcd does not do what it is asked.
-    pub async fn remove(&self, part: Part) -> Result<(), Error> {
+    pub async fn remove(&self, part: StoragePart) -> Result<(), Error> {
         let user = part.user(&self.site);
-        self.known().remove(&user);
-        within(Box::pin(async {
+        self.passwords().remove(&user);
+        with_timeout(Box::pin(async {
             let mut client = self.etcd.connect().await?;
-            // Without its role a provider that still runs writes nothing. The user is last: by it the next sweep finds what
-            // this one has left.
-            absent(client.role_delete(&*user).await).map_err(etcd("delete a role"))?;
+            // Without its role a provider that still runs writes nothing. The user is deleted last: by it the next sweep finds what
+            // this one has not deleted.
+            ignore_not_found(client.role_delete(&*user).await).map_err(etcd("delete a role"))?;
             let all = DeleteOptions::new().with_prefix();
             let deleted = client.delete(part.keys(&self.site), Some(all)).await;
             deleted.map_err(etcd("delete keys"))?;
-            absent(client.user_delete(&*user).await).map_err(etcd("delete a user"))
+            ignore_not_found(client.user_delete(&*user).await).map_err(etcd("delete a user"))
         }))
         .await
     }
@@ -214,12 +215,14 @@ impl Store {
     ///
     /// # Errors
     /// When etcd does not do what it is asked.
-    pub async fn parts(&self) -> Result<Vec<Part>, Error> {
-        within(Box::pin(async {
+    pub async fn parts(&self) -> Result<Vec<StoragePart>, Error> {
+        with_timeout(Box::pin(async {
             let mut client = self.etcd.connect().await?;
             let users = client.user_list().await.map_err(etcd("list users"))?;
             let users = users.users().iter();
-            Ok(users.filter_map(|user| Part::of_user(&self.site, user)).collect())
+            Ok(users
+                .filter_map(|user| StoragePart::from_user(&self.site, user))
+                .collect())
         }))
         .await
     }
@@ -236,12 +239,12 @@ impl Store {
                 Ok(_) => is_closed = true,
                 Err(error) => {
                     let error = runtime::error_chain::chain(&error);
-                    tracing::warn!(error, "the users of the storage were not compared; requeued");
+                    tracing::warn!(error, "cannot compare the users of the storage; requeued");
                 }
             }
             if is_closed && let Err(error) = self.keep_free().await {
                 let error = runtime::error_chain::chain(&error);
-                tracing::warn!(error, "the space of the storage was not checked; requeued");
+                tracing::warn!(error, "cannot check the space of the storage; requeued");
             }
             if is_closed {
                 match self.etcd.keeps_users_apart().await {
@@ -252,18 +255,18 @@ impl Store {
                     }
                     Err(error @ Error::Release(_)) => {
                         let error = runtime::error_chain::chain(&error);
-                        tracing::warn!(error, "the storage does not keep providers apart; checked again");
+                        tracing::warn!(error, "the storage does not keep providers apart; requeued");
                     }
                     Err(error) => {
                         let error = runtime::error_chain::chain(&error);
                         tracing::warn!(
                             error,
-                            "whether the storage keeps providers apart is not known; checked again"
+                            "cannot check whether the storage keeps providers apart; requeued"
                         );
                     }
                 }
             }
-            time::sleep(COMPARE).await;
+            time::sleep(COMPARE_INTERVAL).await;
         }
     }
 
@@ -274,8 +277,8 @@ impl Store {
     /// When etcd does not do what it is asked.
     pub async fn forget_lost(&self) -> Result<bool, Error> {
         // One that is added meanwhile may not be listed yet.
-        let added: BTreeSet<String> = self.known().keys().cloned().collect();
-        let (users, roles) = within(Box::pin(async {
+        let added: BTreeSet<String> = self.passwords().keys().cloned().collect();
+        let (users, roles) = with_timeout(Box::pin(async {
             let mut client = self.etcd.connect().await?;
             let users = client.user_list().await.map_err(etcd("list users"))?;
             let roles = client.role_list().await.map_err(etcd("list roles"))?;
@@ -284,15 +287,15 @@ impl Store {
         }))
         .await?;
         let lost = |user: &String| added.contains(user) && !(users.contains(user) && roles.contains(user));
-        let mut known = self.known();
-        let before = known.len();
-        known.retain(|user, _| !lost(user));
-        let count = before - known.len();
-        drop(known);
+        let mut passwords = self.passwords();
+        let before = passwords.len();
+        passwords.retain(|user, _| !lost(user));
+        let count = before - passwords.len();
+        drop(passwords);
         if count > 0 {
             tracing::warn!(
                 count,
-                "the storage has lost users of identity providers; they are added again"
+                "the storage has lost users of identity providers; the next pass adds them again"
             );
         }
         Ok(count > 0)
@@ -306,13 +309,13 @@ impl Store {
         quota::keep_free(&self.etcd, &self.metrics).await
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn passwords(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.passwords.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the user, and a role that admits its prefix only. Each step may have been done before, and what is as it should be is
-    /// not written again: a change of a password ends the sessions of a provider that runs.
-    async fn admit(&self, storage: &Storage) -> Result<(), Error> {
+    /// Makes the user, and a role with access to its prefix only. Each step may have been done before, and the agent does not write again what is
+    /// as it should be: a change of a password ends the sessions of a provider that runs.
+    async fn ensure_user(&self, storage: &Storage) -> Result<(), Error> {
         let mut client = self.etcd.connect().await?;
         let Storage {
             user,
@@ -321,7 +324,7 @@ impl Store {
             endpoints: _,
             authority: _,
         } = storage;
-        let known = found(client.user_get(&**user).await).map_err(etcd("read a user"))?;
+        let known = none_if_not_found(client.user_get(&**user).await).map_err(etcd("read a user"))?;
         if known.is_none() {
             // One that runs already is not stopped: it would be safer with a certificate that has ended.
             self.etcd.keeps_users_apart().await?;
@@ -329,7 +332,7 @@ impl Store {
         grant_prefix(&mut client, user, prefix).await?;
         let Some(known) = known else {
             let added = client.user_add(&**user, &**password, None).await;
-            present(added).map_err(etcd("add a user"))?;
+            ignore_already_exists(added).map_err(etcd("add a user"))?;
             let granted = client.user_grant_role(&**user, &**user).await;
             return granted.map(drop).map_err(etcd("grant a role"));
         };
@@ -337,7 +340,7 @@ impl Store {
             let granted = client.user_grant_role(&**user, &**user).await;
             granted.map_err(etcd("grant a role"))?;
         }
-        if !self.etcd.admits(user, password).await? {
+        if !self.etcd.accepts_password(user, password).await? {
             let changed = client.user_change_password(&**user, &**password).await;
             changed.map_err(etcd("change a password"))?;
         }
@@ -345,12 +348,12 @@ impl Store {
     }
 }
 
-/// A role that admits this prefix.
+/// Makes a role with access to this prefix only.
 async fn grant_prefix(client: &mut Client, role: &str, prefix: &str) -> Result<(), Error> {
     let permission = Permission::new(PermissionType::Readwrite, prefix).with_prefix();
-    let known = found(client.role_get(role).await).map_err(etcd("read a role"))?;
+    let known = none_if_not_found(client.role_get(role).await).map_err(etcd("read a role"))?;
     if known.is_none() {
-        present(client.role_add(role).await).map_err(etcd("add a role"))?;
+        ignore_already_exists(client.role_add(role).await).map_err(etcd("add a role"))?;
     }
     let permissions = known.map(|known| known.permissions()).unwrap_or_default();
     if permissions.contains(&permission) {
@@ -360,10 +363,12 @@ async fn grant_prefix(client: &mut Client, role: &str, prefix: &str) -> Result<(
     granted.map(drop).map_err(etcd("grant a permission"))
 }
 
-/// In bounded time.
-async fn within<T>(asking: impl Future<Output = Result<T, Error>> + Unpin) -> Result<T, Error> {
-    let answer = time::timeout(ANSWER, asking).await;
-    answer.map_err(|_| Error::Late { within: ANSWER })?
+/// Waits for [`ANSWER_TIMEOUT`] at most.
+async fn with_timeout<T>(operation: impl Future<Output = Result<T, Error>> + Unpin) -> Result<T, Error> {
+    let answer = time::timeout(ANSWER_TIMEOUT, operation).await;
+    answer.map_err(|_| Error::Timeout {
+        within: ANSWER_TIMEOUT,
+    })?
 }
 
 #[cfg(test)]
@@ -373,18 +378,18 @@ mod tests {
     use super::*;
 
     #[derive(Debug, clap::Parser)]
-    struct Line {
+    struct Options {
         #[command(flatten)]
         storage: StorageArgs,
     }
 
     #[test]
-    fn a_storage_has_a_password() {
-        let parsed = |arguments: &[&str]| Line::try_parse_from([&["agent"], arguments].concat());
+    fn a_storage_without_a_password_is_refused() {
+        let parsed = |arguments: &[&str]| Options::try_parse_from([&["agent"], arguments].concat());
         let endpoint = "--storage-endpoint=https://etcd:2379";
         let refused = parsed(&[endpoint]).unwrap_err().to_string();
         assert!(refused.contains("--storage-password <FILE>"), "{refused}");
-        let store = |line: Line| Store::new(line.storage, "north/lab", StorageMetrics::default());
+        let store = |options: Options| Store::new(options.storage, "north/lab", StorageMetrics::default());
         let complete = parsed(&[endpoint, "--storage-password=/password"]).unwrap();
         assert!(store(complete).is_some());
         assert!(store(parsed(&[]).unwrap()).is_none());

@@ -10,49 +10,49 @@ use kube::{Api, Client};
 use render::dex::{self, Certificate};
 
 use crate::{
-    certificates::{CERTIFICATES, each, ends},
+    certificates::{MAX_CERTIFICATES, not_after, split_certificates},
     key_secret::Keys,
 };
 
-/// What is published, as it is kept.
+/// The published CA certificates, as the agent keeps them.
 #[derive(Clone, Default, Eq, PartialEq)]
-pub struct Published {
+pub struct PublishedBundle {
     /// The CA certificates (PEM) of the certificate that was published last.
     pub current: Option<String>,
     /// Earlier CA certificates (PEM), as long as a pod may serve a certificate that one of them has issued.
     pub outgoing: Option<String>,
 }
 
-/// Room in the status beside the issuer and the client.
-const BUNDLE: usize = PROVIDER_BYTES - (2 << 10);
+/// Maximum size, in bytes, of the CA certificates in the status: the issuer and the client need the rest.
+const MAX_BUNDLE_BYTES: usize = PROVIDER_BYTES - (2 << 10);
 
-impl Published {
+impl PublishedBundle {
     /// Replaces the current CA certificates. Earlier ones that are still valid stay, as far as there is room for them.
-    pub fn succeed(&mut self, bundle: &str, now: SystemTime) {
-        let own = each(bundle);
+    pub fn replace(&mut self, bundle: &str, now: SystemTime) {
+        let own = split_certificates(bundle);
         let before = self.current.replace(bundle.to_owned());
         let before = before.into_iter().chain(self.outgoing.take());
         let mut seen: BTreeSet<String> = own.iter().cloned().collect();
         let mut bytes = stored_bytes(&bundle);
         let outgoing: Vec<String> = before
-            .flat_map(|before| each(&before))
-            .filter(|certificate| ends(certificate).is_some_and(|end| end > now))
+            .flat_map(|before| split_certificates(&before))
+            .filter(|certificate| not_after(certificate).is_some_and(|end| end > now))
             .filter(|certificate| seen.insert(certificate.clone()))
-            .take(CERTIFICATES.saturating_sub(own.len()))
+            .take(MAX_CERTIFICATES.saturating_sub(own.len()))
             .take_while(|certificate| {
                 bytes = bytes.saturating_add(stored_bytes(certificate));
-                bytes <= BUNDLE
+                bytes <= MAX_BUNDLE_BYTES
             })
             .collect();
         self.outgoing = (!outgoing.is_empty()).then(|| outgoing.concat());
     }
 
     /// Removes the earlier CA certificates: every pod serves the current certificate.
-    pub fn settle(&mut self) {
+    pub fn drop_outgoing(&mut self) {
         self.outgoing = None;
     }
 
-    /// All that are published.
+    /// All published CA certificates.
     #[must_use]
     pub fn bundle(&self) -> String {
         let parts = [&self.current, &self.outgoing].into_iter().flatten();
@@ -64,7 +64,7 @@ impl Published {
 ///
 /// # Errors
 /// When the API server fails.
-pub(crate) async fn published(
+pub(crate) async fn publish(
     client: &Client,
     (cluster, entry): (&Cluster, &Auth),
     keys: &mut Keys,
@@ -75,9 +75,9 @@ pub(crate) async fn published(
         return Ok(certificate);
     }
     let published = &mut keys.published;
-    published.succeed(&certificate.bundle, SystemTime::now());
+    published.replace(&certificate.bundle, SystemTime::now());
     if published.outgoing.is_some() && is_served(client, cluster, entry, &certificate).await? {
-        published.settle();
+        published.drop_outgoing();
     }
     Ok(Certificate {
         bundle: published.bundle(),
@@ -100,7 +100,7 @@ async fn is_served(
     let Some(data) = secret.and_then(|secret| secret.data) else {
         return Ok(false);
     };
-    if !dex::has_chain(&data, certificate) {
+    if !dex::has_certificate(&data, certificate) {
         return Ok(false);
     }
     let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
@@ -118,12 +118,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::certificates::{Names, Stored, renewed};
+    use crate::certificates::{CertificateSet, Names, renew};
 
     const YEAR: Duration = Duration::from_hours(24 * 365);
 
     fn authority(now: SystemTime) -> String {
-        let made = renewed(Stored::default(), None, &Names::default(), now);
+        let made = renew(CertificateSet::default(), None, &Names::default(), now);
         made.unwrap().1.bundle
     }
 
@@ -131,64 +131,64 @@ mod tests {
     fn authorities_before_are_published_until_pods_serve_the_next() {
         let now = SystemTime::now();
         let [first, second, third] = [authority(now), authority(now), authority(now)];
-        let mut published = Published::default();
-        published.succeed(&first, now);
+        let mut published = PublishedBundle::default();
+        published.replace(&first, now);
         assert_eq!(published.bundle(), first);
-        published.succeed(&first, now);
+        published.replace(&first, now);
         assert_eq!(published.outgoing, None);
 
-        published.succeed(&second, now);
+        published.replace(&second, now);
         assert_eq!(published.bundle(), format!("{second}{first}"));
         // Another follows before the pods are replaced.
-        published.succeed(&third, now);
+        published.replace(&third, now);
         assert_eq!(published.bundle(), format!("{third}{second}{first}"));
         // One comes back: each is there once.
-        published.succeed(&first, now);
+        published.replace(&first, now);
         assert_eq!(published.bundle(), format!("{first}{third}{second}"));
-        published.settle();
+        published.drop_outgoing();
         assert_eq!(published.bundle(), first);
-        published.succeed(&format!("{second}{first}"), now);
+        published.replace(&format!("{second}{first}"), now);
         assert_eq!(published.outgoing, None);
     }
 
-    /// One of so many names.
+    /// A CA certificate with this number of names.
     fn wide_authority(names: usize) -> String {
         let names: Vec<String> = (0..names)
             .map(|number| format!("{}-{number:03}", "x".repeat(50)))
             .collect();
         let params = rcgen::CertificateParams::new(names).unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
-        each(&params.self_signed(&key).unwrap().pem()).concat()
+        split_certificates(&params.self_signed(&key).unwrap().pem()).concat()
     }
 
     #[test]
     fn authorities_before_are_published_as_far_as_there_is_room() {
         let now = SystemTime::now();
         let [first, second, third] = [wide_authority(1), wide_authority(100), wide_authority(100)];
-        let mut published = Published::default();
-        published.succeed(&first, now);
-        published.succeed(&second, now);
+        let mut published = PublishedBundle::default();
+        published.replace(&first, now);
+        published.replace(&second, now);
         assert_eq!(published.bundle(), format!("{second}{first}"));
-        published.succeed(&third, now);
-        assert!(stored_bytes(&format!("{third}{second}")) > BUNDLE);
+        published.replace(&third, now);
+        assert!(stored_bytes(&format!("{third}{second}")) > MAX_BUNDLE_BYTES);
         assert_eq!(published.bundle(), third);
     }
 
     #[test]
     fn few_authorities_that_last_are_published() {
         let now = SystemTime::now();
-        let mut published = Published::default();
+        let mut published = PublishedBundle::default();
         let old = authority(now - 11 * YEAR);
-        published.succeed(&old, now);
+        published.replace(&old, now);
         let mut newest = String::new();
         for _ in 0..12 {
             newest = authority(now);
-            published.succeed(&newest, now);
+            published.replace(&newest, now);
         }
         let bundle = published.bundle();
         assert!(bundle.starts_with(&newest) && !bundle.contains(&old));
-        assert_eq!(each(&bundle).len(), CERTIFICATES);
-        published.succeed(&newest, now + 11 * YEAR);
+        assert_eq!(split_certificates(&bundle).len(), MAX_CERTIFICATES);
+        published.replace(&newest, now + 11 * YEAR);
         assert_eq!(published.bundle(), newest);
     }
 }

@@ -1,5 +1,5 @@
-//! Removes from the storage what deleted providers have left. The agent may not have run when they were deleted, so only the storage tells which
-//! providers there were.
+//! Deletes from the storage what deleted providers stored there. The agent may not have run when they were deleted, so only the storage shows
+//! which providers there were.
 
 use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -15,11 +15,11 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use crate::{
     identity::IDENTITY,
     key_secret,
-    storage::{self, Part, Store},
+    storage::{self, StoragePart, Store},
 };
 
 /// Pause between two sweeps.
-const PAUSE: Duration = Duration::from_mins(10);
+const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
 /// Why a sweep did not complete. The next one begins anew.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ enum Error {
     Kubernetes(#[from] kube::Error),
 }
 
-/// Sweeps without end.
+/// Deletes what deleted providers stored, in intervals of [`SWEEP_INTERVAL`], without end.
 ///
 /// # Errors
 /// None.
@@ -39,10 +39,13 @@ pub(crate) async fn run(client: Client, store: Option<Arc<Store>>) -> Result<(),
         return std::future::pending().await;
     };
     loop {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(SWEEP_INTERVAL).await;
         if let Err(error) = Box::pin(sweep(&client, &store)).await {
             let error = runtime::error_chain::chain(&error);
-            tracing::warn!(error, "the storage of identity providers was not swept; requeued");
+            tracing::warn!(
+                error,
+                "cannot remove from the storage what deleted identity providers have stored; requeued"
+            );
         }
     }
 }
@@ -60,7 +63,7 @@ async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
         .filter(|part| !in_use.contains(part) && !is_undecided(&clusters, &part.uid));
     let clusters = &clusters;
     // Removals take long if the storage is slow. Somebody may ask for that provider again meanwhile.
-    remove(unused, |part| async move {
+    remove_all(unused, |part| async move {
         if has_keys(client, clusters, &part).await {
             return Ok(false);
         }
@@ -72,7 +75,7 @@ async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
 
 /// Whether the agent still keeps the Secret of a provider, which is deleted with the provider and before its part of the storage. A pass may know
 /// a provider by its Deployment alone, or have made it since the lists were read. A Secret that cannot be read counts as kept.
-async fn has_keys(client: &Client, clusters: &[SIPCluster], Part { uid, name }: &Part) -> bool {
+async fn has_keys(client: &Client, clusters: &[SIPCluster], StoragePart { uid, name }: &StoragePart) -> bool {
     let mut clusters = clusters.iter();
     let Some(cluster) = clusters.find(|object| object.uid().as_deref() == Some(uid)) else {
         return false;
@@ -87,13 +90,13 @@ async fn has_keys(client: &Client, clusters: &[SIPCluster], Part { uid, name }: 
     })
 }
 
-/// Removes parts one after the other, each whether or not the others could be. `by` answers whether it has removed one.
-async fn remove<Removing>(parts: impl Iterator<Item = Part>, by: impl Fn(Part) -> Removing)
+/// Removes parts one after the other; an error of one does not prevent the others. `by` returns whether it has removed one.
+async fn remove_all<Removing>(parts: impl Iterator<Item = StoragePart>, by: impl Fn(StoragePart) -> Removing)
 where
     Removing: Future<Output = Result<bool, storage::Error>>,
 {
     for part in parts {
-        let Part { uid, name } = part.clone();
+        let StoragePart { uid, name } = part.clone();
         match by(part).await {
             Ok(false) => {}
             Ok(true) => tracing::info!(uid, name, "removed what a deleted identity provider had stored"),
@@ -103,22 +106,22 @@ where
                     uid,
                     name,
                     error,
-                    "a deleted identity provider is still stored; requeued"
+                    "cannot remove what a deleted identity provider has stored; requeued"
                 );
             }
         }
     }
 }
 
-/// Providers that exist or are asked for.
-fn used_parts(clusters: &[SIPCluster], services: &[CoreService]) -> BTreeSet<Part> {
+/// The parts of providers that exist or that a spec requests.
+fn used_parts(clusters: &[SIPCluster], services: &[CoreService]) -> BTreeSet<StoragePart> {
     let asked = clusters.iter().filter_map(|object| {
         // By the rule that passes use for names of entries: another name would mean other keys.
         let made = made_ports(object, |name| IDENTITY.owns(name), services);
         let cluster = Cluster::parse(object).ok()?.keep_names(&made);
         let entries = cluster.auth().iter().map(Auth::service);
         let uid = cluster.uid();
-        let named = entries.map(|entry| Part {
+        let named = entries.map(|entry| StoragePart {
             uid: uid.to_owned(),
             name: entry.object_name().to_string(),
         });
@@ -129,7 +132,7 @@ fn used_parts(clusters: &[SIPCluster], services: &[CoreService]) -> BTreeSet<Par
         .filter(|service| IDENTITY.owns(&service.name_any()));
     let existing = existing.flat_map(|service| {
         let owners = service.owner_references().iter();
-        owners.map(|owner| Part {
+        owners.map(|owner| StoragePart {
             uid: owner.uid.clone(),
             name: service.name_any(),
         })
@@ -164,7 +167,7 @@ mod tests {
         };
         let clusters = [cluster("now", "dex:2"), cluster("unreadable", "")];
         let services = [service("auth-shop"), service("loadbalancer-worker-shop")];
-        let part = |uid: &str| Part {
+        let part = |uid: &str| StoragePart {
             uid: uid.to_owned(),
             name: "auth-shop".to_owned(),
         };
@@ -180,7 +183,7 @@ mod tests {
         .unwrap();
         moved.status =
             serde_json::from_value(json!({"endpoints": [{"name": "auth-shop-1", "port": 30_002}]})).unwrap();
-        let second = Part {
+        let second = StoragePart {
             uid: "now".to_owned(),
             name: "auth-shop-1".to_owned(),
         };
@@ -190,20 +193,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_that_cannot_be_removed_holds_up_no_other() {
-        let parts = ["a", "b", "c"].map(|uid| Part {
+    async fn a_part_that_cannot_be_removed_delays_no_other() {
+        let parts = ["a", "b", "c"].map(|uid| StoragePart {
             uid: uid.to_owned(),
             name: "auth-shop".to_owned(),
         });
         let done = std::sync::Mutex::new(Vec::new());
-        remove(parts.into_iter(), |part| {
-            // Whether it is still unused is asked at its turn, and not before.
+        remove_all(parts.into_iter(), |part| {
+            // Whether it is still unused is checked right before it is removed.
             let before = done.lock().unwrap().len();
             let done = &done;
             async move {
                 done.lock().unwrap().push((part.uid.clone(), before));
                 if part.uid == "a" {
-                    return Err(storage::Error::Late {
+                    return Err(storage::Error::Timeout {
                         within: Duration::from_secs(5),
                     });
                 }

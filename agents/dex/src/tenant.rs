@@ -24,23 +24,27 @@ use serde::Serialize;
 use tokio::time::{self, Instant};
 
 use self::{
-    calls::{CHANGES, Calls, LIST},
-    reconcile::{Then, Used},
-    stored::{Secrets, Stored},
+    calls::{CHANGE_TIMEOUT, Calls, LIST_TIMEOUT},
+    reconcile::{CurrentServer, DesiredAction},
+    stored::{SecretReader, StoredKubeconfig},
 };
 
-/// Within this time the bindings are as they should be. There is time for each part that is as slow as it may be: reading a former kubeconfig,
+/// How long reconciling the bindings may take. There is time for each part that is as slow as it may be: reading a former kubeconfig,
 /// connecting to the one and then to the other API server, a list of the other, deletions, and a list of what remains.
-pub(crate) const CHECK: Duration = Duration::from_secs(28);
+pub(crate) const RECONCILE_TIMEOUT: Duration = Duration::from_secs(28);
 const _: () = assert!(
-    CHECK.as_secs() > (READ.as_secs() + 2 * CONNECT.as_secs() + 2 * LIST.as_secs() + CHANGES.as_secs())
-        && LIST.as_secs() < CONNECT.as_secs(),
-    "each part has its time"
+    RECONCILE_TIMEOUT.as_secs()
+        > (SECRET_READ_TIMEOUT.as_secs()
+            + 2 * CONNECT_TIMEOUT.as_secs()
+            + 2 * LIST_TIMEOUT.as_secs()
+            + CHANGE_TIMEOUT.as_secs())
+        && LIST_TIMEOUT.as_secs() < CONNECT_TIMEOUT.as_secs(),
+    "each part has time"
 );
-/// Within this time a former kubeconfig is read.
-const READ: Duration = Duration::from_secs(3);
-/// Within this time an API server is connected to.
-const CONNECT: Duration = Duration::from_secs(6);
+/// How long reading a former kubeconfig may take.
+const SECRET_READ_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long connecting to an API server may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// The tenant's API server, and the bindings that are to be there. It holds credentials, so it cannot be printed.
 #[derive(Clone, PartialEq)]
@@ -50,20 +54,20 @@ pub struct Tenant {
     task: Task,
 }
 
-/// The kubeconfig that an entry names is kept here. An entry may have several former ones, so these are read when they are used.
+/// Where the kubeconfig is. An entry may have several former ones, so the agent reads these only when it uses them.
 #[derive(Clone, PartialEq)]
 enum Kubeconfig {
     Kept(Arc<[u8]>),
-    InSecret(Stored),
+    InSecret(StoredKubeconfig),
 }
 
-/// What to do with the bindings that are asked for. Other bindings of the provider, and those of providers that its SIPCluster had before, are
-/// deleted in any case.
+/// What to do with the bindings that the spec requests. The agent always deletes other bindings of the provider, and those of providers that its
+/// SIPCluster had before.
 #[derive(Clone, PartialEq)]
 enum Task {
-    /// Apply them.
+    /// Apply the bindings.
     Apply,
-    /// Leave them as they are.
+    /// Leave the bindings as they are.
     Keep,
     /// Delete them, except where they are in use.
     Delete(InUse),
@@ -72,7 +76,7 @@ enum Task {
 /// Where an entry's bindings are in use. A former kubeconfig may lead to the same cluster.
 #[derive(Clone, PartialEq)]
 pub enum InUse {
-    /// Nowhere.
+    /// The bindings are in use nowhere.
     None,
     /// At the API server of this kubeconfig.
     Kubeconfig(Arc<[u8]>),
@@ -83,7 +87,7 @@ pub enum InUse {
 // No field of the bindings is a number that is unequal to itself (NaN).
 impl Eq for Tenant {}
 
-/// Why the bindings are not as they should be.
+/// Why the bindings are not as the spec requests.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// There is no connection to the API server, or it does not answer.
@@ -92,28 +96,28 @@ pub enum Error {
     /// The API server refuses something.
     #[error("the tenant's API server {server} refuses to {action}: {reason}")]
     Refused {
-        /// Where it is.
+        /// URL of the API server.
         server: String,
-        /// What was tried.
+        /// What the agent tried.
         action: String,
-        /// Its words.
+        /// The reason that the API server gives.
         reason: String,
     },
     /// Bindings were deleted, and are listed nevertheless.
     #[error("the tenant's API server {server} still has bindings of groups that were deleted")]
     Remain {
-        /// Where it is.
+        /// URL of the API server.
         server: String,
     },
-    /// Not all bindings are listed.
+    /// The API server has more bindings than the agent reads.
     #[error("the tenant's API server {server} has more bindings of groups than the agent reads")]
-    Many {
-        /// Where it is.
+    TooMany {
+        /// URL of the API server.
         server: String,
     },
-    /// It is not known whether bindings are in use.
+    /// The agent does not know whether bindings are in use.
     #[error(
-        "the agent keeps those in groups until it can use the kubeconfig that kubeconfigSecret names now"
+        "the agent keeps those that groups requests until it can use the kubeconfig that kubeconfigSecret names now"
     )]
     MayBeInUse,
     /// The bindings in use cannot be listed.
@@ -125,35 +129,35 @@ pub enum Error {
     /// The kubeconfig of a former Secret cannot be used.
     #[error("the kubeconfig of the Secret {secret}: {why}")]
     Former {
-        /// Its name.
+        /// Name of the Secret.
         secret: String,
-        /// Why not.
+        /// Why the agent cannot use or read it.
         why: String,
     },
     /// The Secret of a kubeconfig cannot be read.
     #[error("reading the Secret {secret}: {reason}")]
-    Unread {
-        /// Its name.
+    SecretUnreadable {
+        /// Name of the Secret.
         secret: String,
-        /// Why not.
+        /// Why the agent cannot use or read it.
         reason: String,
     },
     /// The Secret has another kubeconfig than the last pass has checked.
-    #[error("the Secret {0} has changed, and is read again within 30 s")]
+    #[error("the Secret {0} has changed; the agent reads it again within 30 s")]
     Changed(String),
 }
 
 impl Error {
-    /// For the condition.
+    /// The reason of the condition.
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
             Self::Server(tenant::Error::Kubeconfig(_))
             | Self::Changed(_)
-            | Self::Unread { .. }
+            | Self::SecretUnreadable { .. }
             | Self::Former { .. } => KUBECONFIG_INVALID,
             Self::Server(tenant::Error::Unreachable { .. }) | Self::NoConnection(_) => TENANT_UNREACHABLE,
-            Self::Refused { .. } | Self::Remain { .. } | Self::Many { .. } | Self::MayBeInUse => {
+            Self::Refused { .. } | Self::Remain { .. } | Self::TooMany { .. } | Self::MayBeInUse => {
                 TENANT_REFUSES
             }
             Self::InUse(error) => error.reason(),
@@ -163,9 +167,9 @@ impl Error {
 
 /// An object that binds a role.
 trait Binding: Resource<DynamicType = ()> + Serialize {
-    /// What it binds.
+    /// The role that it binds.
     fn role(&self) -> &RoleRef;
-    /// Whom it is bound to.
+    /// The groups that have the role.
     fn subjects(&self) -> &[Subject];
 }
 
@@ -202,7 +206,7 @@ impl Tenant {
 
     /// An API server at which none of these bindings is to be any more, except where they are in use.
     #[must_use]
-    pub fn former(stored: Stored, bindings: impl Into<Arc<GroupBindings>>, in_use: InUse) -> Self {
+    pub fn former(stored: StoredKubeconfig, bindings: impl Into<Arc<GroupBindings>>, in_use: InUse) -> Self {
         Self {
             kubeconfig: Kubeconfig::InSecret(stored),
             bindings: bindings.into(),
@@ -210,13 +214,13 @@ impl Tenant {
         }
     }
 
-    /// Whether the result of an earlier check does not hold for this one, since it applied nothing and this one applies bindings.
-    pub(crate) fn begins_after(&self, before: Option<&Self>) -> bool {
+    /// Whether this applies bindings and the earlier one did not, so that the result of its check does not hold any more.
+    pub(crate) fn starts_applying_after(&self, before: Option<&Self>) -> bool {
         self.task == Task::Apply && before.is_none_or(|before| before.task == Task::Keep)
     }
 
     /// The same with another selector of the bindings of entries that the cluster does not have any more; `None` if it is the same.
-    pub(crate) fn sharing_entries(&self, stale: &str) -> Option<Self> {
+    pub(crate) fn with_stale_selector(&self, stale: &str) -> Option<Self> {
         let shares = || {
             let bindings = GroupBindings {
                 stale: stale.to_owned(),
@@ -232,7 +236,7 @@ impl Tenant {
 
     /// The same API server, without applying anything to it.
     #[must_use]
-    pub fn restricted(self) -> Self {
+    pub fn without_applying(self) -> Self {
         Self {
             task: Task::Keep,
             ..self
@@ -240,29 +244,32 @@ impl Tenant {
     }
 
     /// Deletes bindings of the provider that are not asked for, and those of providers that its SIPCluster had before. Then applies the bindings
-    /// that are not there or differ; or deletes them too, at a former API server. One that is refused does not hold up the others.
+    /// that are not there or differ; or deletes them too, at a former API server. A refused one does not delay the others.
     ///
     /// # Errors
-    /// The first that went wrong.
-    pub async fn apply(&self, secrets: &Secrets, destinations: &Destinations) -> Result<(), Error> {
-        let until = Instant::now() + CHECK;
+    /// The first error.
+    pub async fn apply(&self, secrets: &SecretReader, destinations: &Destinations) -> Result<(), Error> {
+        let until = Instant::now() + RECONCILE_TIMEOUT;
         let kubeconfig = match &self.kubeconfig {
             Kubeconfig::Kept(kubeconfig) => Arc::clone(kubeconfig),
             Kubeconfig::InSecret(stored) => {
-                let read = time::timeout(READ, stored.read(secrets)).await;
+                let read = time::timeout(SECRET_READ_TIMEOUT, stored.read(secrets)).await;
                 read.unwrap_or_else(|_| {
                     let secret = stored.secret().to_owned();
-                    let reason = format!("it was not read within {} s", READ.as_secs());
-                    Err(Error::Unread { secret, reason })
+                    let reason = format!(
+                        "the API server did not answer within {} s",
+                        SECRET_READ_TIMEOUT.as_secs()
+                    );
+                    Err(Error::SecretUnreadable { secret, reason })
                 })?
             }
         };
         let reconciled = Box::pin(self.reconcile(&kubeconfig, until, destinations)).await;
-        reconciled.map_err(|error| self.named(error))
+        reconciled.map_err(|error| self.with_secret_name(error))
     }
 
-    /// An error about the kubeconfig, with the name of a former Secret.
-    fn named(&self, error: Error) -> Error {
+    /// Adds the name of a former Secret to an error about its kubeconfig.
+    fn with_secret_name(&self, error: Error) -> Error {
         match (&self.kubeconfig, error) {
             (Kubeconfig::InSecret(stored), Error::Server(tenant::Error::Kubeconfig(why))) => {
                 let secret = stored.secret().to_owned();
@@ -279,24 +286,27 @@ impl Tenant {
         destinations: &Destinations,
     ) -> Result<(), Error> {
         let server = tenant::server(kubeconfig)?;
-        let connected = time::timeout(CONNECT, tenant::Tenant::connect(kubeconfig, destinations)).await;
+        let connected =
+            time::timeout(CONNECT_TIMEOUT, tenant::Tenant::connect(kubeconfig, destinations)).await;
         let connected = connected.unwrap_or_else(|_| {
-            let reason = format!("no connection within {} s", CONNECT.as_secs());
+            let reason = format!("no connection within {} s", CONNECT_TIMEOUT.as_secs());
             Err(tenant::Error::Unreachable { server, reason })
         });
         let calls = Calls::new(connected?, until);
         let bindings = &*self.bindings;
         match &self.task {
-            Task::Apply => calls.reconcile(bindings, Then::Apply).await,
-            Task::Keep => calls.reconcile(bindings, Then::Keep).await,
-            Task::Delete(InUse::None) => calls.reconcile(bindings, Then::Delete(None)).await,
-            Task::Delete(InUse::Unknown) => calls.reconcile(bindings, Then::MayDelete).await,
+            Task::Apply => calls.reconcile(bindings, DesiredAction::Apply).await,
+            Task::Keep => calls.reconcile(bindings, DesiredAction::Keep).await,
+            Task::Delete(InUse::None) => calls.reconcile(bindings, DesiredAction::Delete(None)).await,
+            Task::Delete(InUse::Unknown) => calls.reconcile(bindings, DesiredAction::FailIfPresent).await,
             Task::Delete(InUse::Kubeconfig(kubeconfig)) => {
                 let connecting = async {
                     let used = tenant::Tenant::connect(kubeconfig, destinations).await?;
                     Ok(Calls::new(used, until))
                 };
-                calls.leave(bindings, &Used::new(connecting)).await
+                calls
+                    .delete_unused(bindings, &CurrentServer::new(connecting))
+                    .await
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::{kubeconfigs::Server, tenant::Tenant};
 
 /// A cluster in which an entry's bindings should not be any more.
 #[derive(Clone)]
-pub struct Former {
+pub struct FormerTenant {
     /// The Secret of its kubeconfig.
     pub secret: String,
     /// Where the bindings are deleted, or why that is not possible.
@@ -21,10 +21,10 @@ pub struct Tenants {
     pub stale: String,
     /// Where the bindings are applied, or why they are not; `None`: the entry names no kubeconfig.
     pub named: Option<Result<Tenant, Problem>>,
-    /// Its API server.
+    /// The API server of `named`.
     pub server: Option<Server>,
-    /// Where they are deleted.
-    pub former: Vec<Former>,
+    /// Clusters in which the bindings are deleted.
+    pub former: Vec<FormerTenant>,
     /// Former Secrets that do not exist any more, and whose API server was the one that the entry names now.
     pub replaced: Vec<String>,
 }

@@ -24,7 +24,7 @@ use kube::{
     core::ObjectMeta,
 };
 use render::{
-    jump_host::host_keys::{HostKeys, OWN, is_host_key},
+    jump_host::host_keys::{GENERATED_KEY, HostKeys, is_host_key},
     metadata::Instance,
 };
 use serde_json::{Value, json};
@@ -292,7 +292,7 @@ fn generate(instance: &Instance<'_>) -> Data {
         key.to_openssh(LineEnding::LF)
     });
     match made {
-        Ok(key) => [(OWN.to_owned(), ByteString(key.as_bytes().to_vec()))].into(),
+        Ok(key) => [(GENERATED_KEY.to_owned(), ByteString(key.as_bytes().to_vec()))].into(),
         Err(error) => {
             tracing::error!(%error, "a host key cannot be made");
             Data::new()

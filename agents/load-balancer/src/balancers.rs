@@ -54,7 +54,7 @@ impl Balancer {
             Self::ControlPlane(balancer) => Plan::control_plane(cluster, balancer),
             Self::Worker(balancer) => Plan::worker(cluster, balancer),
         };
-        plan.followed_by(sidecar)
+        plan.with_sidecar(sidecar)
     }
 
     /// The members of its role, some of them as backups; and, as `namespace/name`, those without an address in its network.

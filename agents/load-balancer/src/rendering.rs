@@ -78,7 +78,7 @@ fn by_template(
         source,
     } = chosen;
     let rendered = by.and_then(|Accepted { template, image }| {
-        match plan.objects_by(members, &template, &image) {
+        match plan.objects_from_template(members, &template, &image) {
             Ok(objects) => Some(objects),
             // The image has accepted the template with other members.
             Err(error) => {

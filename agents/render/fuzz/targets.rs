@@ -1,7 +1,9 @@
-//! What is fuzzed, apart from the fuzzer: tests try random texts, and the seeds, on the same functions.
+//! The fuzzed functions, apart from the fuzzer: tests try random texts, and the seeds, on the same functions.
 
 use api::{Cluster, HttpsUrl, SIPCluster, SecretKey};
-use render::dex::{CONFIG_FILE, Certificate, Config, DOLLAR, ISSUER_PATH, Plan, Secrets, Storage, objects};
+use render::dex::{
+    CONFIG_FILE, Certificate, Config, DOLLAR_VARIABLE, ISSUER_PATH, Plan, Secrets, Storage, objects,
+};
 use serde_json::{Value, json};
 
 /// The texts of an entry that people write, and those that come from Secrets.
@@ -28,7 +30,7 @@ pub fn dex_config(bytes: &[u8]) {
     };
     let mut lines = text.split('\n').map(str::to_owned);
     let mut next = || lines.next().unwrap_or_default();
-    is_read_as_meant(&Texts {
+    check_entry(&Texts {
         name: next(),
         base: next(),
         filter: next(),
@@ -43,17 +45,17 @@ pub fn dex_config(bytes: &[u8]) {
     });
 }
 
-/// Whether the entry is accepted. If it is, what Dex reads is what was meant.
-pub fn is_read_as_meant(texts: &Texts) -> bool {
-    let Some(text) = rendered(texts) else {
+/// Whether the parser accepts the entry. If it does, asserts that Dex reads what the texts say.
+pub fn check_entry(texts: &Texts) -> bool {
+    let Some(text) = render_config(texts) else {
         return false;
     };
-    assert_meant(texts, &read_by_dex(&text), &[]);
+    assert_dex_reads(texts, &read_by_dex(&text), &[]);
     true
 }
 
-/// What Dex has read is what was meant. `unknown`: what its release does not know.
-pub fn assert_meant(texts: &Texts, read: &Value, unknown: &[&str]) {
+/// Asserts that Dex has read what the texts say. `unknown`: the fields that its release does not know.
+pub fn assert_dex_reads(texts: &Texts, read: &Value, unknown: &[&str]) {
     let Texts {
         name,
         base,
@@ -75,7 +77,7 @@ pub fn assert_meant(texts: &Texts, read: &Value, unknown: &[&str]) {
         assert!(!text.contains(char::is_control), "{text:?}");
     }
     let at = |pointer: &str| read.pointer(pointer).and_then(Value::as_str).unwrap_or("absent");
-    for (pointer, meant) in [
+    for (pointer, expected) in [
         ("/storage/config/password", password),
         ("/connectors/0/name", name),
         ("/connectors/0/config/bindDN", account),
@@ -111,8 +113,8 @@ pub fn assert_meant(texts: &Texts, read: &Value, unknown: &[&str]) {
     ] {
         let is_known = !unknown.iter().any(|unknown| pointer.ends_with(unknown));
         assert!(
-            !is_known || at(pointer) == meant,
-            "{pointer}: {:?} is not {meant:?}",
+            !is_known || at(pointer) == expected,
+            "{pointer}: {:?} is not {expected:?}",
             at(pointer)
         );
     }
@@ -138,8 +140,8 @@ pub fn assert_meant(texts: &Texts, read: &Value, unknown: &[&str]) {
     assert_eq!(open, 0, "{filter}");
 }
 
-/// The configuration of the entry, if that is accepted.
-pub fn rendered(texts: &Texts) -> Option<String> {
+/// The configuration of the entry; `None` if the parser refuses the entry.
+pub fn render_config(texts: &Texts) -> Option<String> {
     let Texts {
         name,
         base,
@@ -231,7 +233,7 @@ pub fn rendered(texts: &Texts) -> Option<String> {
     Some(text)
 }
 
-/// As Dex reads a file: YAML becomes JSON, then variables are expanded in the text of each connector and of the storage.
+/// Reads a file as Dex does: YAML becomes JSON, then variables are expanded in the text of each connector and of the storage.
 fn read_by_dex(text: &str) -> Value {
     let mut config: Value = serde_saphyr::from_str(text).expect("what was rendered is YAML");
     let expand = |value: &mut Value| {
@@ -245,7 +247,7 @@ fn read_by_dex(text: &str) -> Value {
     config
 }
 
-/// Go's `os.ExpandEnv`, in an environment that has what must never come out.
+/// Go's `os.ExpandEnv`, in an environment whose values must never be in the result.
 fn expand_env(text: &str) -> String {
     let mut expanded = String::new();
     let mut rest = text;
@@ -254,7 +256,7 @@ fn expand_env(text: &str) -> String {
         rest = &rest[at + 1..];
         let (name, after) = variable(rest);
         let lone = name.is_empty() && after.len() == rest.len();
-        if lone || name == DOLLAR {
+        if lone || name == DOLLAR_VARIABLE {
             expanded.push('$');
         } else if !name.is_empty() {
             expanded.push_str("EXPANDED");

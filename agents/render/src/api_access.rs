@@ -10,9 +10,9 @@ use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject
 
 use crate::metadata::Instance;
 
-const VOLUME: &str = "api-access";
+const VOLUME_NAME: &str = "api-access";
 /// Where clients of the API server find the token of the pod's account.
-const DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// What the container may do, as its pod's account.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,20 +27,20 @@ pub struct Access {
 
 /// Objects that may be read and watched.
 #[derive(Clone, Debug)]
-pub struct Readable {
+pub struct ReadableObjects {
     /// Plural of their kind, in the core API group.
     pub resource: &'static str,
-    /// Their names.
+    /// Names of the objects.
     pub names: Vec<String>,
 }
 
 /// An account of the instance's name that may read these objects of the instance's namespace, and nothing else.
 #[must_use]
-pub fn access(instance: &Instance<'_>, readable: impl IntoIterator<Item = Readable>) -> Access {
+pub fn access(instance: &Instance<'_>, readable: impl IntoIterator<Item = ReadableObjects>) -> Access {
     let name = instance.name().to_owned();
     let rules = readable
         .into_iter()
-        .map(|Readable { resource, names }| PolicyRule {
+        .map(|ReadableObjects { resource, names }| PolicyRule {
             api_groups: Some(vec![String::new()]),
             resources: Some(vec![resource.to_owned()]),
             resource_names: Some(names),
@@ -114,7 +114,7 @@ pub fn volume() -> Volume {
         },
     ];
     Volume {
-        name: VOLUME.to_owned(),
+        name: VOLUME_NAME.to_owned(),
         projected: Some(ProjectedVolumeSource {
             default_mode: Some(0o444),
             sources: Some(sources),
@@ -124,12 +124,12 @@ pub fn volume() -> Volume {
     }
 }
 
-/// The token, where clients of the API server look for it.
+/// Mounts the token where clients of the API server expect it.
 #[must_use]
 pub fn mount() -> VolumeMount {
     VolumeMount {
-        name: VOLUME.to_owned(),
-        mount_path: DIRECTORY.to_owned(),
+        name: VOLUME_NAME.to_owned(),
+        mount_path: TOKEN_DIRECTORY.to_owned(),
         read_only: Some(true),
         ..VolumeMount::default()
     }

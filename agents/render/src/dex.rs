@@ -17,17 +17,17 @@ use api::{Auth, Cluster, HttpsUrl, Provider};
 use crate::metadata::Instance;
 
 pub use bindings::{GroupBindings, group_bindings};
-pub use config::{Config, Unreadable};
-pub use expansion::DOLLAR;
-pub use objects::{CONFIG_FILE, Objects, digest, has_chain, objects};
-pub use outputs::{AUTHENTICATION, FLAGS, GROUP_BINDINGS, OUTPUTS_SUFFIX, outputs};
-pub use secrets::{BadSecret, MAX_VALUE, Secrets};
+pub use config::{Config, ConfigError};
+pub use expansion::DOLLAR_VARIABLE;
+pub use objects::{CONFIG_FILE, Objects, digest, has_certificate, objects};
+pub use outputs::{AUTHENTICATION_KEY, FLAGS_KEY, GROUP_BINDINGS_KEY, OUTPUTS_SUFFIX, outputs};
+pub use secrets::{InvalidSecret, MAX_VALUE_BYTES, Secrets};
 
 /// Port of the Service.
 pub const SERVICE_PORT: u16 = 443;
 /// Port on which Dex listens for people and API servers.
 pub const HTTPS_PORT: u16 = 5556;
-/// Port of its metrics.
+/// Port on which Dex serves metrics.
 pub const METRICS_PORT: u16 = 5558;
 /// The end of the issuer's URL where the spec names none.
 pub const ISSUER_PATH: &str = "/dex";
@@ -37,9 +37,9 @@ pub const ISSUER_PATH: &str = "/dex";
 pub struct Plan<'a> {
     /// The site, by a name that no other site has.
     pub site: &'a str,
-    /// Its cluster.
+    /// The SIPCluster of the provider.
     pub cluster: &'a Cluster,
-    /// Its entry.
+    /// Entry of `services.auth`.
     pub entry: &'a Auth,
     /// The URL that tokens name; `None` as long as its port is not known: no pod runs then.
     pub issuer: Option<&'a HttpsUrl>,
@@ -47,7 +47,7 @@ pub struct Plan<'a> {
     pub secrets: &'a Secrets,
     /// Where it stores keys and tokens.
     pub storage: &'a Storage,
-    /// The certificate that it shows.
+    /// The certificate that Dex presents.
     pub certificate: &'a Certificate,
 }
 
@@ -57,16 +57,16 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Whether Dex would read the configuration of a provider as the agent means it. If not, [`objects`] makes no configuration.
+/// Checks that the configuration of a provider parses to what the agent rendered. If not, [`objects`] makes no configuration.
 ///
 /// # Errors
-/// Why it is not.
+/// Why it does not.
 pub fn check(
     provider: &Provider,
     issuer: &HttpsUrl,
     secrets: &Secrets,
     storage: &Storage,
-) -> Result<(), Unreadable> {
+) -> Result<(), ConfigError> {
     Config::new(provider, issuer, secrets, storage)
         .to_text()
         .map(drop)
@@ -75,15 +75,15 @@ pub fn check(
 /// The part of etcd that only this provider may read.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Storage {
-    /// Addresses of etcd.
+    /// URLs of etcd.
     pub endpoints: Vec<String>,
     /// CA certificates (PEM) of etcd; `None`: etcd is reached without TLS.
     pub authority: Option<String>,
-    /// Beginning of every key.
+    /// Prefix of every key.
     pub prefix: String,
     /// User that may read and write these keys.
     pub user: String,
-    /// The password.
+    /// Password of that user.
     pub password: String,
 }
 
@@ -92,7 +92,7 @@ pub struct Storage {
 pub struct Certificate {
     /// The certificate, then those between it and the CA.
     pub chain: String,
-    /// Its private key.
+    /// Private key of the certificate.
     pub key: String,
     /// The CA certificates that people and API servers trust.
     pub bundle: String,

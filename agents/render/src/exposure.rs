@@ -11,7 +11,7 @@ use crate::metadata::Instance;
 /// A port of a Service, and of the pods behind it.
 #[derive(Clone, Copy, Debug)]
 pub struct ExposedPort<'a> {
-    /// Its name.
+    /// Name of the port.
     pub name: &'a str,
     /// Port of the Service.
     pub number: u16,

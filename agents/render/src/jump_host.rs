@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`interface`] | names on which agent, sidecar and sshd agree |
 //! | [`authorized_keys`], [`options`] | who may log in: public keys, authorities, and what a line may say beside its key |
-//! | [`private_keys`] | forms of private keys |
+//! | [`private_keys`] | formats of private keys |
 //! | [`host_keys`], [`node_keys`] | the jump host's own keys, and those for the nodes |
 //! | [`nodes`] | the hosts that ssh leads to, and their names |
 //! | [`files`] | the files that sshd and ssh read |

@@ -17,7 +17,7 @@ pub struct Instance<'a> {
 }
 
 impl<'a> Instance<'a> {
-    /// An entry's. `component` and `software`: values of the labels [`labels::COMPONENT`] and [`labels::NAME`].
+    /// The instance of an entry. `component` and `software`: values of the labels [`labels::COMPONENT`] and [`labels::NAME`].
     #[must_use]
     pub fn new(cluster: &'a Cluster, entry: &'a Entry, component: &'a str, software: &'a str) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// Its cluster.
+    /// The SIPCluster of the instance.
     #[must_use]
     pub fn cluster(&self) -> &'a Cluster {
         self.cluster

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use crate::metadata::Instance;
 
 /// The user `nobody`, for software that needs no account; images need not have one.
-pub const NOBODY: i64 = 65_534;
+pub const NOBODY_UID: i64 = 65_534;
 
 /// Runs an instance: `replicas` of its entry, a new pod before an old one ends. `config_hash`: a change of it rolls out new pods.
 #[must_use]

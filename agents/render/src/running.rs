@@ -11,7 +11,7 @@ pub const STARTED_PATH: &str = "/started";
 /// ask, and a sidecar that is older than the agent answers 404.
 pub const STARTS_WITH_PATH: &str = "/starts-with";
 
-/// What one program runs.
+/// The configuration that a program runs.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Running {

@@ -124,7 +124,7 @@ impl Server {
             let next = match self.0.answer(request).await {
                 // Few objects have so much.
                 Err(error) if tenant::is_too_long(&error) && page > 1 => {
-                    bytes += tenant::LONGEST;
+                    bytes += tenant::MAX_ANSWER_BYTES;
                     page = page.div_ceil(4);
                     Some(from)
                 }

@@ -18,36 +18,37 @@ use x509_parser::{certificate::Validity, extensions::GeneralName, parse_x509_cer
 
 use super::Names;
 
-/// Certificates of one text.
-pub(crate) const CERTIFICATES: usize = 8;
-/// Longest certificate, in bytes.
-const LONGEST: usize = 8 * 1024;
+/// Maximum number of certificates in one text.
+pub(crate) const MAX_CERTIFICATES: usize = 8;
+/// Maximum size of a certificate, in bytes.
+const MAX_CERTIFICATE_BYTES: usize = 8 * 1024;
 
-/// Whether a certificate of another issuer can be used now.
+/// Checks that a certificate of another issuer can be used now.
 ///
 /// # Errors
-/// Why not.
-pub(crate) fn usable(certificate: &Certificate, now: SystemTime) -> Result<(), &'static str> {
+/// The rule that it breaks.
+pub(crate) fn check_usable(certificate: &Certificate, now: SystemTime) -> Result<(), &'static str> {
     let Certificate { chain, key, bundle } = certificate;
-    if ends(chain).is_none_or(|end| end <= now) {
+    if not_after(chain).is_none_or(|end| end <= now) {
         return Err("tls.crt must be a certificate that has not expired");
     }
     // Of several certificates one may have ended.
-    if ends(bundle).is_none() {
+    if not_after(bundle).is_none() {
         return Err("ca.crt must be a certificate");
     }
     let key = KeyPair::from_pem(key).map_err(|_| "tls.key must be a private key in PKCS#8")?;
     if !has_key(chain, &key) {
         return Err("tls.key must be the private key of tls.crt");
     }
-    is_trusted(certificate, now)
+    check_trusted(certificate, now)
 }
 
-/// Whether clients that trust the published CA certificates trust a certificate now. A signature that this library cannot verify is left to them.
+/// Checks that clients that trust the published CA certificates trust a certificate now. A signature that this library cannot verify is left to
+/// them.
 ///
 /// # Errors
-/// Why not.
-pub(super) fn is_trusted(certificate: &Certificate, now: SystemTime) -> Result<(), &'static str> {
+/// The rule that it breaks.
+pub(super) fn check_trusted(certificate: &Certificate, now: SystemTime) -> Result<(), &'static str> {
     let rule =
         "tls.crt must chain to a certificate of ca.crt, and both be valid now and for the provider's names";
     let Certificate {
@@ -81,14 +82,14 @@ pub(super) fn is_trusted(certificate: &Certificate, now: SystemTime) -> Result<(
 }
 
 /// Whether a certificate has all these names.
-pub(crate) fn covers(certificate: &Certificate, names: &Names) -> bool {
-    names_of(&certificate.chain).is_some_and(|Names { dns, addresses }| {
+pub(crate) fn has_names(certificate: &Certificate, names: &Names) -> bool {
+    subject_names(&certificate.chain).is_some_and(|Names { dns, addresses }| {
         names.dns.is_subset(&dns) && names.addresses.is_subset(&addresses)
     })
 }
 
-/// The names of the first certificate of a text.
-pub(super) fn names_of(chain: &str) -> Option<Names> {
+/// The subject alternative names of the first certificate of a text.
+pub(super) fn subject_names(chain: &str) -> Option<Names> {
     let der = CertificateDer::from_pem_slice(chain.as_bytes()).ok()?;
     let (_, parsed) = parse_x509_certificate(&der).ok()?;
     let alternatives = parsed.subject_alternative_name().ok()??;
@@ -115,10 +116,10 @@ pub(crate) fn only_certificates(text: &str) -> Option<String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let found = found
         .ok()
-        .filter(|found| (1..=CERTIFICATES).contains(&found.len()))?;
+        .filter(|found| (1..=MAX_CERTIFICATES).contains(&found.len()))?;
     let whole = found
         .iter()
-        .all(|der| der.len() <= LONGEST && parse_x509_certificate(der).is_ok());
+        .all(|der| der.len() <= MAX_CERTIFICATE_BYTES && parse_x509_certificate(der).is_ok());
     let pem = found.iter().map(|der| Pem::new("CERTIFICATE", der.to_vec()));
     let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
     whole.then(|| pem.map(|pem| encode_config(&pem, config)).collect())
@@ -131,7 +132,7 @@ pub(crate) fn has_certificate(text: &str) -> bool {
 }
 
 /// Each certificate of a text, as a text of its own; none of a text with anything else.
-pub(crate) fn each(text: &str) -> Vec<String> {
+pub(crate) fn split_certificates(text: &str) -> Vec<String> {
     let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
     CertificateDer::pem_slice_iter(text.as_bytes())
         .map_while(Result::ok)
@@ -140,7 +141,7 @@ pub(crate) fn each(text: &str) -> Vec<String> {
 }
 
 /// Whether the first certificate is a CA.
-pub(super) fn is_authority(certificate: &str) -> bool {
+pub(super) fn is_ca_certificate(certificate: &str) -> bool {
     let der = CertificateDer::from_pem_slice(certificate.as_bytes());
     der.is_ok_and(|der| parse_x509_certificate(&der).is_ok_and(|(_, parsed)| parsed.is_ca()))
 }
@@ -153,13 +154,13 @@ pub(super) fn has_key(certificate: &str, key: &KeyPair) -> bool {
 }
 
 /// When the first certificate of a text becomes valid.
-pub(crate) fn begins(certificates: &str) -> Option<SystemTime> {
+pub(crate) fn not_before(certificates: &str) -> Option<SystemTime> {
     let der = CertificateDer::from_pem_slice(certificates.as_bytes()).ok()?;
     Some(validity(&der)?.start)
 }
 
-/// When the first certificate of a text ends.
-pub(crate) fn ends(certificates: &str) -> Option<SystemTime> {
+/// When the first certificate of a text expires.
+pub(crate) fn not_after(certificates: &str) -> Option<SystemTime> {
     let der = CertificateDer::from_pem_slice(certificates.as_bytes()).ok()?;
     Some(validity(&der)?.end)
 }

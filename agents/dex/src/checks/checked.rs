@@ -6,28 +6,28 @@ use std::{
     time::Instant,
 };
 
-use super::{Asker, Found, Key, Refusals, Target};
+use super::{CheckResult, Key, Refusals, Requester, Target};
 
-/// What a pass wants checked once its provider is applied.
-pub(super) struct Proposed {
-    pub(super) asker: Asker,
+/// A check that begins once a pass has applied its provider.
+pub(super) struct ProposedCheck {
+    pub(super) requester: Requester,
     pub(super) target: Arc<Target>,
     pub(super) at: Instant,
 }
 
-/// A provider, and what the last check of it has found.
-pub(super) struct Checked {
-    pub(super) asker: Asker,
+/// A provider, and the result of its last check.
+pub(super) struct CheckedTarget {
+    pub(super) requester: Requester,
     pub(super) target: Arc<Target>,
     /// The generation of the spec that its provider was applied for last.
     pub(super) applied: Option<i64>,
-    pub(super) found: Option<Found>,
+    pub(super) result: Option<CheckResult>,
     /// Whether the last check has failed, whatever was checked then.
     pub(super) failed: bool,
-    /// How many checks in a row have found no fault.
-    pub(super) sound: u32,
+    /// How many checks in a row have succeeded.
+    pub(super) successes: u32,
     /// When a pass named it last.
-    pub(super) named: Instant,
+    pub(super) named_at: Instant,
     /// When it is checked next.
     pub(super) due: Instant,
 }
@@ -35,8 +35,8 @@ pub(super) struct Checked {
 /// All providers, and the former clusters in which bindings should not be any more.
 #[derive(Default)]
 pub(super) struct Providers {
-    pub(super) proposed: BTreeMap<Key, Proposed>,
-    pub(super) checked: BTreeMap<Key, Checked>,
+    pub(super) proposed: BTreeMap<Key, ProposedCheck>,
+    pub(super) checked: BTreeMap<Key, CheckedTarget>,
     /// Directories that have refused their account, by namespace.
     pub(super) refusals: HashMap<String, Refusals>,
 }
@@ -63,7 +63,7 @@ impl Providers {
                 .target
                 .tenant
                 .as_ref()
-                .and_then(|other| other.sharing_entries(stale))
+                .and_then(|other| other.with_stale_selector(stale))
             else {
                 continue;
             };
@@ -72,43 +72,51 @@ impl Providers {
                 tenant: Some(sharing),
             });
             checked.due = Instant::now();
-            checked.sound = 0;
+            checked.successes = 0;
             // The last result does not cover what the removed entries have left.
-            checked.found = None;
+            checked.result = None;
             changed = true;
         }
         changed
     }
 
     /// Checks this from now on, at once if it differs from what was checked before; returns whether it does. `applied`: whether the provider of
-    /// the asker's spec is applied.
-    pub(super) fn check(&mut self, key: Key, asker: Asker, target: Arc<Target>, applied: bool) -> bool {
+    /// the requester's spec is applied.
+    pub(super) fn check(
+        &mut self,
+        key: Key,
+        requester: Requester,
+        target: Arc<Target>,
+        applied: bool,
+    ) -> bool {
         let now = Instant::now();
         let before = self.checked.remove(&key);
         let same = before.as_ref().is_some_and(|before| before.target == target);
         // The last result for the same issuer stays until the next one, so that a renewed certificate does not look like an outage. It does not
         // hold for another spec, neither for its provider nor for its bindings.
-        let generation = asker.1;
+        let generation = requester.1;
         let failed = before.as_ref().is_some_and(|before| before.failed);
         let was_applied = before.as_ref().and_then(|before| before.applied);
         let kept = before.filter(|before| {
-            let of_this_spec = before.asker.1 == generation && (!applied || was_applied == Some(generation));
+            let of_this_spec =
+                before.requester.1 == generation && (!applied || was_applied == Some(generation));
             let begins = target.tenant.as_ref();
-            let begins = begins.is_some_and(|tenant| tenant.begins_after(before.target.tenant.as_ref()));
+            let begins =
+                begins.is_some_and(|tenant| tenant.starts_applying_after(before.target.tenant.as_ref()));
             !begins
                 && before.target.issuer() == target.issuer()
                 && (same || of_this_spec && key.former.is_none())
         });
         let due = kept.as_ref().filter(|_| same).map_or(now, |before| before.due);
-        let sound = kept.as_ref().map_or(0, |before| before.sound);
-        let checked = Checked {
-            asker,
+        let successes = kept.as_ref().map_or(0, |before| before.successes);
+        let checked = CheckedTarget {
+            requester,
             target,
             applied: if applied { Some(generation) } else { was_applied },
-            found: kept.and_then(|before| before.found),
+            result: kept.and_then(|before| before.result),
             failed,
-            sound,
-            named: now,
+            successes,
+            named_at: now,
             due,
         };
         self.checked.insert(key, checked);

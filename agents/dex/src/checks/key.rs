@@ -1,20 +1,20 @@
-//! What is checked, by its name.
+//! The key of a check.
 
-/// A provider: there may be another of its name later, of another cluster. Or a cluster in which its bindings are not to be any more.
+/// Identifies a provider, also from a later one of the same name in another cluster; or a cluster in which its bindings should not be any more.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Key {
-    /// Its namespace.
+    /// Namespace of the provider.
     pub namespace: String,
-    /// The uid of its cluster.
+    /// The uid of its SIPCluster.
     pub uid: String,
-    /// Its name.
+    /// Name of the provider.
     pub name: String,
     /// The Secret of a kubeconfig that its entry named before; `None`: the provider itself.
     pub former: Option<String>,
 }
 
 impl Key {
-    /// The provider itself.
+    /// The key of the provider itself.
     pub(super) fn provider(&self) -> Self {
         Self {
             former: None,
@@ -22,7 +22,7 @@ impl Key {
         }
     }
 
-    /// The cluster of a kubeconfig that its entry named before.
+    /// The key of the cluster of a kubeconfig that its entry named before.
     pub(super) fn former(&self, secret: &str) -> Self {
         Self {
             former: Some(secret.to_owned()),

@@ -14,111 +14,118 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{CHECK, PAUSE};
-use crate::directory::{ANSWER, Bind, Digest, Digests, Error};
+use super::{CHECK_INTERVAL, CHECK_TIMEOUT};
+use crate::directory::{ANSWER_TIMEOUT, Bind, Digest, Digests, Error};
 
-/// Longest pause before a refused account binds again.
-const LONGEST: Duration = Duration::from_mins(10);
-/// For how long a refusal is known after its pause, if nobody asks for it again.
-const REMEMBERED: Duration = Duration::from_mins(20);
-/// Refusals that are known of a namespace.
-const KNOWN: usize = 1024;
-/// How long a bind waits for others of its account that connect in another way, and for a place. With its own time, that is less than a check has.
-const OTHERS: Duration = Duration::from_secs(15);
-/// Binds of a namespace that are under way at once: as many as its checks have.
-const AT_ONCE: usize = 32;
+/// Maximum pause before a refused account binds again.
+const MAX_BIND_PAUSE: Duration = Duration::from_mins(10);
+/// How long a refusal is remembered after its pause, if no check asks for it again.
+const REFUSAL_TTL: Duration = Duration::from_mins(20);
+/// Maximum number of refused accounts that are remembered for a namespace.
+const MAX_REFUSED_ACCOUNTS: usize = 1024;
+/// How long a bind waits for binds of its account that connect in another way, and for a free slot. Together with its own timeouts this is less
+/// than [`CHECK_TIMEOUT`].
+const BIND_WAIT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum number of concurrent binds of a namespace: as many as there are concurrent checks.
+const MAX_CONCURRENT_BINDS: usize = 32;
 
-const _: () = assert!(OTHERS.as_secs() + 2 * ANSWER.as_secs() < CHECK.as_secs());
+const _: () = assert!(BIND_WAIT_TIMEOUT.as_secs() + 2 * ANSWER_TIMEOUT.as_secs() < CHECK_TIMEOUT.as_secs());
 
-type Answer = Result<(), Error>;
+type BindResult = Result<(), Error>;
 
 /// An account that was refused, or that a directory has not answered.
-struct Refused {
+struct RefusedAccount {
     error: Error,
     pause: Duration,
-    /// When it is tried again.
+    /// When the agent binds again.
     due: Instant,
-    /// Until when that is known.
-    known: Instant,
+    /// When the agent forgets this.
+    expires: Instant,
 }
 
-/// A bind without an answer. Others of its account wait for it.
+/// A bind that the directory has not answered yet. Other binds of its account wait for it.
 #[derive(Clone)]
-struct Flight {
+struct PendingBind {
     whole: Digest,
-    answered: watch::Receiver<Option<Answer>>,
+    answered: watch::Receiver<Option<BindResult>>,
 }
 
-/// By account.
+/// Accounts that the agent may not bind with now, by their digests.
 #[derive(Default)]
-struct Known {
-    refused: HashMap<Digest, Refused>,
-    under_way: HashMap<Digest, Flight>,
+struct Accounts {
+    refused: HashMap<Digest, RefusedAccount>,
+    pending: HashMap<Digest, PendingBind>,
 }
 
-/// What is known of an account.
-enum Found {
-    /// It is not to be tried now.
-    Held(Error),
-    UnderWay(Flight),
+/// Why the agent does not bind with an account now.
+enum AccountState {
+    /// The directory has refused it, and the pause has not ended.
+    Paused(Error),
+    /// A bind with it has not been answered yet.
+    Pending(PendingBind),
 }
 
-impl Known {
-    fn find(&self, bind: Digests, now: Instant) -> Option<Found> {
-        let held = self.refused.get(&bind.account);
-        let held = held.filter(|refused| now < refused.due);
-        let held = held.map(|refused| Found::Held(refused.error.clone()));
-        held.or_else(|| self.under_way.get(&bind.account).cloned().map(Found::UnderWay))
+impl Accounts {
+    fn find(&self, bind: Digests, now: Instant) -> Option<AccountState> {
+        let paused = self.refused.get(&bind.account);
+        let paused = paused.filter(|refused| now < refused.due);
+        let paused = paused.map(|refused| AccountState::Paused(refused.error.clone()));
+        paused.or_else(|| {
+            self.pending
+                .get(&bind.account)
+                .cloned()
+                .map(AccountState::Pending)
+        })
     }
 
-    fn record(&mut self, account: Digest, answer: &Answer, now: Instant) {
+    fn record(&mut self, account: Digest, answer: &BindResult, now: Instant) {
         let refused = self.refused.get_mut(&account);
         match (answer, refused) {
             (Ok(()), _) => {
                 self.refused.remove(&account);
             }
             // No password was sent.
-            (Err(Error::Unreachable { .. }), Some(refused)) => refused.known = now + REMEMBERED,
+            (Err(Error::Unreachable { .. }), Some(refused)) => refused.expires = now + REFUSAL_TTL,
             // One that was refused before may have been again, whatever a directory that fails answers.
             (Err(error @ Error::Failed { .. }), Some(refused)) => {
                 refused.error = error.clone();
                 refused.due = now + refused.pause;
-                refused.known = refused.due + REMEMBERED;
+                refused.expires = refused.due + REFUSAL_TTL;
             }
             (Err(Error::Unreachable { .. } | Error::Failed { .. }), None) => {}
             // What has no answer may be refused late.
             (Err(error @ (Error::Refused { .. } | Error::Unanswered { .. })), before) => {
-                let pause = before.map_or(PAUSE, |before| before.pause);
-                let pause = (pause * 2).min(LONGEST);
+                let pause = before.map_or(CHECK_INTERVAL, |before| before.pause);
+                let pause = (pause * 2).min(MAX_BIND_PAUSE);
                 let due = now + pause;
-                let refused = Refused {
+                let refused = RefusedAccount {
                     error: error.clone(),
                     pause,
                     due,
-                    known: due + REMEMBERED,
+                    expires: due + REFUSAL_TTL,
                 };
                 self.refused.insert(account, refused);
-                self.forget_first(now);
+                self.remove_first_due(now);
             }
         }
     }
 
-    fn forget_old(&mut self, now: Instant) {
-        self.refused.retain(|_, refused| now < refused.known);
+    fn remove_expired(&mut self, now: Instant) {
+        self.refused.retain(|_, refused| now < refused.expires);
     }
 
-    fn forget_first(&mut self, now: Instant) {
-        if self.refused.len() <= KNOWN {
+    fn remove_first_due(&mut self, now: Instant) {
+        if self.refused.len() <= MAX_REFUSED_ACCOUNTS {
             return;
         }
-        self.forget_old(now);
-        let under_way = &self.under_way;
+        self.remove_expired(now);
+        let pending = &self.pending;
         let first = self.refused.iter();
-        let first = first.filter(|(account, _)| !under_way.contains_key(*account));
+        let first = first.filter(|(account, _)| !pending.contains_key(*account));
         let first = first.min_by_key(|(_, refused)| refused.due);
         if let Some(first) = first
             .map(|(account, _)| *account)
-            .filter(|_| self.refused.len() > KNOWN)
+            .filter(|_| self.refused.len() > MAX_REFUSED_ACCOUNTS)
         {
             self.refused.remove(&first);
         }
@@ -126,127 +133,133 @@ impl Known {
 }
 
 struct Binds {
-    known: Mutex<Known>,
-    places: Arc<Semaphore>,
+    accounts: Mutex<Accounts>,
+    slots: Arc<Semaphore>,
 }
 
 impl Binds {
     /// Begins a bind, unless one of its account has begun meanwhile.
     fn begin(
         self: &Arc<Self>,
-        place: OwnedSemaphorePermit,
-        (bind, lost): (Digests, Error),
-        binding: impl Future<Output = Answer> + Send + 'static,
-    ) -> Found {
+        slot: OwnedSemaphorePermit,
+        (bind, panic_error): (Digests, Error),
+        binding: impl Future<Output = BindResult> + Send + 'static,
+    ) -> AccountState {
         let (answer, answered) = watch::channel(None);
         let Digests { account, whole } = bind;
-        let flight = Flight { whole, answered };
+        let pending = PendingBind { whole, answered };
         {
-            let mut known = self.known();
-            if let Some(found) = known.find(bind, Instant::now()) {
-                return found;
+            let mut accounts = self.accounts();
+            if let Some(state) = accounts.find(bind, Instant::now()) {
+                return state;
             }
-            known.under_way.insert(account, flight.clone());
+            accounts.pending.insert(account, pending.clone());
         }
-        let under_way = UnderWay {
+        let running = RunningBind {
             binds: Arc::clone(self),
             account,
             answer,
-            lost,
-            _place: place,
+            panic_error,
+            _slot: slot,
         };
-        tokio::spawn(async move { under_way.end(binding.await) });
-        Found::UnderWay(flight)
+        tokio::spawn(async move { running.end(binding.await) });
+        AccountState::Pending(pending)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn accounts(&self) -> MutexGuard<'_, Accounts> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The binds of a namespace that are under way or were refused. Cheap to clone.
+/// The binds of a namespace that are not answered yet, and the accounts that were refused. Cheap to clone.
 #[derive(Clone)]
 pub struct Refusals(Arc<Binds>);
 
 impl Default for Refusals {
     fn default() -> Self {
         Self(Arc::new(Binds {
-            known: Mutex::default(),
-            places: Arc::new(Semaphore::new(AT_ONCE)),
+            accounts: Mutex::default(),
+            slots: Arc::new(Semaphore::new(MAX_CONCURRENT_BINDS)),
         }))
     }
 }
 
-/// A bind that has no answer yet, and its place.
-struct UnderWay {
+/// A bind that has no answer yet, and its slot.
+struct RunningBind {
     binds: Arc<Binds>,
     account: Digest,
-    answer: watch::Sender<Option<Answer>>,
+    answer: watch::Sender<Option<BindResult>>,
     /// The answer if the bind panics: nobody knows whether the password was sent.
-    lost: Error,
-    _place: OwnedSemaphorePermit,
+    panic_error: Error,
+    _slot: OwnedSemaphorePermit,
 }
 
-impl UnderWay {
-    fn end(&self, answer: Answer) {
-        self.binds.known().record(self.account, &answer, Instant::now());
+impl RunningBind {
+    fn end(&self, answer: BindResult) {
+        self.binds
+            .accounts()
+            .record(self.account, &answer, Instant::now());
         self.answer.send_replace(Some(answer));
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningBind {
     fn drop(&mut self) {
         if self.answer.borrow().is_none() {
-            self.end(Err(self.lost.clone()));
+            self.end(Err(self.panic_error.clone()));
         }
-        self.binds.known().under_way.remove(&self.account);
+        self.binds.accounts().pending.remove(&self.account);
     }
 }
 
 impl Refusals {
-    /// Binds, unless that account was refused and is not due yet: then the refusal is the answer. A bind that is under way already has one answer
-    /// for all.
+    /// Binds, unless that account was refused and is not due yet: then the refusal is the answer. Equal concurrent binds
+    /// are one bind, whose answer all callers get.
     ///
     /// # Errors
     /// When the directory cannot be used.
-    pub async fn check(&self, bind: &Bind, destinations: &Arc<Destinations>) -> Answer {
+    pub async fn check(&self, bind: &Bind, destinations: &Arc<Destinations>) -> BindResult {
         let binding = || {
             let (bind, destinations) = (bind.clone(), Arc::clone(destinations));
             async move { bind.check(&destinations).await }
         };
-        let lost = bind.unanswered("the bind failed in the agent".to_owned());
-        let answer = self.answer((bind.digests(), lost), binding).await;
+        let panic_error = bind.unanswered("the bind crashed in the agent".to_owned());
+        let answer = self.answer((bind.digests(), panic_error), binding).await;
         answer.unwrap_or_else(|| {
-            let why = "other binds of this account or namespace take too long";
+            let why = "the agent has not bound: other binds of this account or namespace took too long";
             Err(bind.unreachable(why.to_owned()))
         })
     }
 
-    /// A bind runs on when nobody waits for it any more: one that is cut off may be refused all the same, and nobody would know. `lost`: the
-    /// answer if it panics. `None`: others of its account, or of the namespace, take too long.
-    async fn answer<B>(&self, (bind, lost): (Digests, Error), binding: impl Fn() -> B) -> Option<Answer>
+    /// A bind continues when no caller waits for it any more: the directory may refuse a cancelled one all the same, and the agent would not know.
+    /// `panic_error`: the answer if it panics. `None`: other binds of its account, or of the namespace, take too long.
+    async fn answer<B>(
+        &self,
+        (bind, panic_error): (Digests, Error),
+        binding: impl Fn() -> B,
+    ) -> Option<BindResult>
     where
-        B: Future<Output = Answer> + Send + 'static,
+        B: Future<Output = BindResult> + Send + 'static,
     {
         let Self(binds) = self;
-        let until = Instant::now() + OTHERS;
+        let until = Instant::now() + BIND_WAIT_TIMEOUT;
         loop {
-            let known = binds.known().find(bind, Instant::now());
-            let found = if let Some(known) = known {
-                known
+            let state = binds.accounts().find(bind, Instant::now());
+            let state = if let Some(state) = state {
+                state
             } else {
-                let place = Arc::clone(&binds.places).acquire_owned();
-                let place = timeout_at(until, place).await.ok()?.ok()?;
-                binds.begin(place, (bind, lost.clone()), binding())
+                let slot = Arc::clone(&binds.slots).acquire_owned();
+                let slot = timeout_at(until, slot).await.ok()?.ok()?;
+                binds.begin(slot, (bind, panic_error.clone()), binding())
             };
-            match found {
-                Found::Held(error) => return Some(Err(error)),
-                Found::UnderWay(Flight { whole, mut answered }) if whole == bind.whole => {
+            match state {
+                AccountState::Paused(error) => return Some(Err(error)),
+                AccountState::Pending(PendingBind { whole, mut answered }) if whole == bind.whole => {
                     let answer = answered.wait_for(Option::is_some).await;
                     return answer.ok().and_then(|answer| answer.clone());
                 }
-                // The same account, by another connection: it is in turn once that bind is no longer under way.
-                Found::UnderWay(Flight { mut answered, .. }) => {
+                // The same account, by another connection: it begins once that bind has ended.
+                AccountState::Pending(PendingBind { mut answered, .. }) => {
                     let ended = async { while answered.changed().await.is_ok() {} };
                     timeout_at(until, ended).await.ok()?;
                 }
@@ -259,13 +272,13 @@ impl Refusals {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether nothing is known any more, and nobody uses it.
-    pub(super) fn are_forgotten(&self, now: Instant) -> bool {
+    /// Whether there are no refused accounts and no binds, and nothing else holds a clone.
+    pub(super) fn are_unused(&self, now: Instant) -> bool {
         let Self(binds) = self;
-        let mut known = binds.known();
-        known.forget_old(now);
-        let Known { refused, under_way } = &*known;
-        refused.is_empty() && under_way.is_empty() && Arc::strong_count(binds) == 1
+        let mut accounts = binds.accounts();
+        accounts.remove_expired(now);
+        let Accounts { refused, pending } = &*accounts;
+        refused.is_empty() && pending.is_empty() && Arc::strong_count(binds) == 1
     }
 }
 

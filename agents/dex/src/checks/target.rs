@@ -12,13 +12,13 @@ use api::{
 use futures::future::join_all;
 use kit::tenant::destinations::Destinations;
 
-use super::{Found, Refusals};
+use super::{CheckResult, Refusals};
 use crate::{
     directory::{self, Bind},
     discovery, https,
     own_keys::{self, OwnKeys},
-    storage::Part,
-    tenant::{Tenant, stored::Secrets},
+    storage::StoragePart,
+    tenant::{Tenant, stored::SecretReader},
 };
 
 /// What is checked of an entry, and reconciled at its tenant's API server.
@@ -40,14 +40,14 @@ impl Target {
 #[derive(Clone, Eq, PartialEq)]
 pub struct Provider {
     /// Its part of the storage.
-    pub part: Part,
-    /// Who it is.
+    pub part: StoragePart,
+    /// The issuer that it must answer as.
     pub issuer: HttpsUrl,
-    /// Where it is, if its name is not to be resolved.
+    /// Where the agent connects to without resolving a name; `None`: to the host of the issuer.
     pub at: Option<SocketAddr>,
     /// CA certificates (PEM) that its certificate must chain to.
     pub bundle: String,
-    /// Its directories.
+    /// The binds at its directories.
     pub binds: Vec<Bind>,
 }
 
@@ -60,9 +60,9 @@ pub async fn check(
     target: &Target,
     refusals: &Refusals,
     own_keys: &OwnKeys,
-    secrets: &Secrets,
+    secrets: &SecretReader,
     destinations: &Arc<Destinations>,
-) -> Found {
+) -> CheckResult {
     let Target { provider, tenant } = target;
     let works = async {
         match provider {
@@ -87,7 +87,7 @@ impl Provider {
         refusals: &Refusals,
         own_keys: &OwnKeys,
         destinations: &Arc<Destinations>,
-    ) -> Found {
+    ) -> CheckResult {
         let Self {
             part,
             issuer,
@@ -96,7 +96,7 @@ impl Provider {
             binds,
         } = self;
         let answers = async {
-            let tls = https::trusting(bundle).map_err(|error| (CERTIFICATE_INVALID, error.to_string()))?;
+            let tls = https::tls_config(bundle).map_err(|error| (CERTIFICATE_INVALID, error.to_string()))?;
             let unreachable = |error: discovery::Error| (ISSUER_UNREACHABLE, format!("{issuer}: {error}"));
             let (answered, answering) = tokio::join!(
                 discovery::check(issuer, &tls, *at, destinations),
@@ -106,7 +106,7 @@ impl Provider {
             let answering = answering.map_err(unreachable)?;
             own_keys.compare(part, &answering).await.map_err(|error| {
                 let reason = match &error {
-                    own_keys::Error::Other => ISSUER_CONFLICT,
+                    own_keys::Error::OtherProvider => ISSUER_CONFLICT,
                     own_keys::Error::Storage(_) => STORAGE_UNREACHABLE,
                 };
                 (reason, format!("{issuer}: {error}"))

@@ -7,8 +7,8 @@ use api::HttpsUrl;
 use futures::StreamExt as _;
 use render::dex::GroupBindings;
 
-use super::{places::OF_NAMESPACE, *};
-use crate::{directory::Bind, storage::Part, tenant::Tenant};
+use super::{slots::MAX_NAMESPACE_CHECKS, *};
+use crate::{directory::Bind, storage::StoragePart, tenant::Tenant};
 
 fn key(namespace: &str, name: &str) -> Key {
     Key {
@@ -29,7 +29,7 @@ fn named(tenant: Tenant) -> Tenants {
 fn target(host: &str, bundle: &str) -> Target {
     Target {
         provider: Some(Provider {
-            part: Part {
+            part: StoragePart {
                 uid: "uid".to_owned(),
                 name: host.to_owned(),
             },
@@ -49,7 +49,7 @@ fn applied(checks: &Checks, key: &Key, target: Target) {
 }
 
 #[tokio::test]
-async fn one_that_hangs_or_panics_delays_no_other() {
+async fn a_check_that_hangs_or_panics_delays_no_other() {
     let checks = Checks::default();
     for host in ["hangs", "panics", "works"] {
         applied(&checks, &key("tenants", host), target(host, "CA"));
@@ -66,10 +66,13 @@ async fn one_that_hangs_or_panics_delays_no_other() {
     for _ in 0..2 {
         receiver.next().await.unwrap();
     }
-    assert_eq!(checks.found(&key("tenants", "works")), Some(Ok(())));
-    let failed = checks.found(&key("tenants", "panics")).unwrap().unwrap_err();
+    assert_eq!(checks.last_result(&key("tenants", "works")), Some(Ok(())));
+    let failed = checks
+        .last_result(&key("tenants", "panics"))
+        .unwrap()
+        .unwrap_err();
     assert_eq!(failed.0, ISSUER_UNREACHABLE);
-    assert_eq!(checks.found(&key("tenants", "hangs")), None);
+    assert_eq!(checks.last_result(&key("tenants", "hangs")), None);
     assert!(!running.is_finished());
     running.abort();
 }
@@ -96,8 +99,8 @@ async fn the_check_of_a_removed_entry_ends() {
     begins.recv().await.unwrap();
     begins.recv().await.unwrap();
     assert_eq!(begins.sender_strong_count(), 3);
-    checks.keep(&removed.namespace, &removed.uid, &BTreeSet::new());
-    time::sleep(2 * PACE).await;
+    checks.retain_entries(&removed.namespace, &removed.uid, &BTreeSet::new());
+    time::sleep(2 * POLL_INTERVAL).await;
     assert_eq!(begins.sender_strong_count(), 2);
     running.abort();
 }
@@ -111,13 +114,13 @@ fn a_namespace_has_a_share_of_the_checks() {
     applied(&checks, &key("modest", "b"), target("b", "CA"));
     let due = checks.due(Instant::now(), &Running::new());
     let of = |namespace: &str| due.iter().filter(|(key, _)| key.namespace == namespace).count();
-    assert_eq!((of("greedy"), of("modest")), (OF_NAMESPACE, 1));
+    assert_eq!((of("greedy"), of("modest")), (MAX_NAMESPACE_CHECKS, 1));
 }
 
 #[tokio::test]
-async fn checks_that_hang_leave_places_to_others() {
+async fn checks_that_hang_leave_slots_to_others() {
     let checks = Checks::default();
-    for namespace in 0..2 * AT_ONCE / OF_NAMESPACE {
+    for namespace in 0..2 * MAX_CONCURRENT_CHECKS / MAX_NAMESPACE_CHECKS {
         for number in 0..10 {
             let name = format!("a{namespace}-{number}");
             applied(
@@ -128,7 +131,7 @@ async fn checks_that_hang_leave_places_to_others() {
         }
     }
     let begun = checks.due(Instant::now(), &Running::new());
-    assert_eq!(begun.len(), AT_ONCE);
+    assert_eq!(begun.len(), MAX_CONCURRENT_CHECKS);
     // All places are taken; one is free again, and somebody has come who waits for less long than all others.
     applied(&checks, &key("modest", "b"), target("b", "CA"));
     let mut hanging = JoinSet::<()>::new();
@@ -142,7 +145,7 @@ async fn checks_that_hang_leave_places_to_others() {
 }
 
 #[test]
-fn a_cluster_leaves_places_to_its_neighbours() {
+fn a_cluster_leaves_slots_to_its_neighbours() {
     let checks = Checks::default();
     let of = |uid: &str, name: &str| Key {
         uid: uid.to_owned(),
@@ -163,11 +166,11 @@ fn bindings_do_not_wait_for_a_provider_to_be_prepared() {
     let (new, old) = (key("tenants", "new"), key("tenants", "old"));
     let bind = |key: &Key| {
         let cluster = ObjectRef::new(&key.name).within(&key.namespace);
-        checks.bind(key, &(cluster, 1), &named(tenant()));
+        checks.reconcile_bindings(key, &(cluster, 1), &named(tenant()));
     };
     applied(&checks, &old, target("sso", "CA"));
     let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
-    checks.store(&old, &first, Ok(()));
+    checks.record(&old, &first, Ok(()));
     bind(&new);
     bind(&old);
     let due = checks.due(Instant::now(), &Running::new());
@@ -175,8 +178,8 @@ fn bindings_do_not_wait_for_a_provider_to_be_prepared() {
     assert!(due.values().all(|target| target.tenant.is_some()));
     assert!(due[&new].provider.is_none() && due[&old].provider == first.provider);
     // Nothing is known of a provider that was never checked, nor of one that had no bindings before.
-    assert!(checks.store(&new, due[&new], Ok(())).is_some());
-    assert_eq!((checks.found(&new), checks.found(&old)), (None, None));
+    assert!(checks.record(&new, due[&new], Ok(())).is_some());
+    assert_eq!((checks.last_result(&new), checks.last_result(&old)), (None, None));
     bind(&new);
     assert!(
         !checks
@@ -187,25 +190,25 @@ fn bindings_do_not_wait_for_a_provider_to_be_prepared() {
 }
 
 #[test]
-fn what_was_found_stays_while_the_issuer_does() {
+fn a_result_holds_while_the_issuer_is_the_same() {
     let checks = Checks::default();
     let key = key("tenants", "shop");
     applied(&checks, &key, target("sso", "CA"));
-    assert_eq!(checks.found(&key), None);
+    assert_eq!(checks.last_result(&key), None);
     let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
-    assert!(checks.store(&key, &first, Ok(())).is_some());
+    assert!(checks.record(&key, &first, Ok(())).is_some());
     assert!(checks.due(Instant::now(), &Running::new()).is_empty());
 
     applied(&checks, &key, target("sso", "next CA"));
-    assert_eq!(checks.found(&key), Some(Ok(())));
+    assert_eq!(checks.last_result(&key), Some(Ok(())));
     assert_eq!(checks.due(Instant::now(), &Running::new()).len(), 1);
     // A late result of what was checked before tells nothing.
     let late = Err((ISSUER_UNREACHABLE, "late".to_owned()));
-    assert!(checks.store(&key, &first, late).is_none());
-    assert_eq!(checks.found(&key), Some(Ok(())));
+    assert!(checks.record(&key, &first, late).is_none());
+    assert_eq!(checks.last_result(&key), Some(Ok(())));
 
     applied(&checks, &key, target("other", "next CA"));
-    assert_eq!(checks.found(&key), None);
+    assert_eq!(checks.last_result(&key), None);
 }
 
 #[test]
@@ -223,10 +226,10 @@ fn only_what_is_applied_and_named_again_is_checked() {
     assert!(checks.due(Instant::now(), &Running::new()).is_empty());
     checks.confirm(&shop);
     let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
-    checks.store(&shop, &first, Ok(()));
-    assert_eq!(checks.found(&heir), None);
-    checks.due(Instant::now() + LASTING, &Running::new());
-    assert_eq!(checks.found(&shop), None);
+    checks.record(&shop, &first, Ok(()));
+    assert_eq!(checks.last_result(&heir), None);
+    checks.due(Instant::now() + ENTRY_TTL, &Running::new());
+    assert_eq!(checks.last_result(&shop), None);
     applied(&checks, &heir, target("sso", "CA"));
     checks.forget(&shop);
     assert_eq!(
@@ -240,7 +243,7 @@ fn only_what_is_applied_and_named_again_is_checked() {
 
 /// However often entries are renamed, made again, or share an account.
 #[tokio::test]
-async fn refusals_are_known_of_a_whole_namespace() {
+async fn refusals_are_shared_in_a_namespace() {
     let checks = Checks::default();
     let (shop, bank) = (key("tenants", "shop"), key("tenants", "bank"));
     let first = checks.refusals(&shop);
@@ -256,7 +259,7 @@ async fn refusals_are_known_of_a_whole_namespace() {
 }
 
 #[test]
-fn what_was_found_says_nothing_of_another_spec() {
+fn a_result_does_not_hold_for_another_spec() {
     let checks = Checks::default();
     let key = key("tenants", "shop");
     let bound = |bindings: GroupBindings| Target {
@@ -265,12 +268,12 @@ fn what_was_found_says_nothing_of_another_spec() {
     };
     applied(&checks, &key, target("sso", "CA"));
     let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
-    checks.store(&key, &first, Ok(()));
+    checks.record(&key, &first, Ok(()));
     let changed = |generation: i64, target: Target| {
         let cluster = ObjectRef::new(&key.name).within(&key.namespace);
         checks.propose(key.clone(), (cluster, generation), target);
         checks.confirm(&key);
-        checks.found(&key)
+        checks.last_result(&key)
     };
     // Another client, say: what is checked is the same.
     assert_eq!(changed(2, target("sso", "CA")), Some(Ok(())));
@@ -280,10 +283,10 @@ fn what_was_found_says_nothing_of_another_spec() {
 }
 
 #[test]
-fn what_was_found_says_nothing_of_a_provider_to_come() {
+fn a_result_does_not_hold_for_a_provider_to_come() {
     let checks = Checks::default();
     let key = key("tenants", "shop");
-    let asker = |generation| (ObjectRef::new(&key.name).within(&key.namespace), generation);
+    let requester = |generation| (ObjectRef::new(&key.name).within(&key.namespace), generation);
     let tenant = |selector: &str| {
         let bindings = GroupBindings {
             selector: selector.to_owned(),
@@ -299,19 +302,19 @@ fn what_was_found_says_nothing_of_a_provider_to_come() {
     };
     let is_checked = || {
         let (_, target) = checks.due(Instant::now(), &Running::new()).remove(0);
-        checks.store(&key, &target, Ok(()));
+        checks.record(&key, &target, Ok(()));
     };
     // A pass reconciles the bindings before its provider is applied.
     let passes = |generation: i64, password: &str, selector: &str, meanwhile: &dyn Fn()| {
-        checks.bind(&key, &asker(generation), &named(tenant(selector)));
+        checks.reconcile_bindings(&key, &requester(generation), &named(tenant(selector)));
         checks.propose(
             key.clone(),
-            asker(generation),
+            requester(generation),
             provider(password, tenant(selector)),
         );
         meanwhile();
         checks.confirm(&key);
-        checks.found(&key)
+        checks.last_result(&key)
     };
     assert_eq!(passes(1, "first", "a", &|| {}), None);
     is_checked();
@@ -331,21 +334,21 @@ fn what_was_found_says_nothing_of_a_provider_to_come() {
 fn an_earlier_kubeconfig_and_name_are_not_used_any_more() {
     let checks = Checks::default();
     let (shop, bank) = (key("tenants", "shop"), key("tenants", "bank"));
-    let asker = || (ObjectRef::new("shop").within("tenants"), 1);
+    let requester = || (ObjectRef::new("shop").within("tenants"), 1);
     let tenant = || named(Tenant::new(b"{}".to_vec(), GroupBindings::default()));
     let due = || checks.due(Instant::now(), &Running::new());
-    checks.bind(&shop, &asker(), &tenant());
-    checks.bind(&shop, &asker(), &Tenants::none(String::new()));
+    checks.reconcile_bindings(&shop, &requester(), &tenant());
+    checks.reconcile_bindings(&shop, &requester(), &Tenants::none(String::new()));
     assert!(due().is_empty());
     // The provider is checked on.
     applied(&checks, &bank, target("sso", "CA"));
-    checks.bind(&bank, &asker(), &tenant());
-    checks.bind(&bank, &asker(), &Tenants::none(String::new()));
+    checks.reconcile_bindings(&bank, &requester(), &tenant());
+    checks.reconcile_bindings(&bank, &requester(), &Tenants::none(String::new()));
     let (_, checked) = due().remove(0);
     assert!(checked.provider.is_some() && checked.tenant.is_none());
     // An entry is renamed of which nothing was made.
-    checks.bind(&shop, &asker(), &tenant());
-    checks.keep("tenants", &shop.uid, &["renamed"].into());
+    checks.reconcile_bindings(&shop, &requester(), &tenant());
+    checks.retain_entries("tenants", &shop.uid, &["renamed"].into());
     let left: Vec<Key> = due().into_iter().map(|(key, _)| key).collect();
     assert_eq!(left, [bank]);
 }
@@ -368,7 +371,7 @@ fn only_dropped_entries_of_the_cluster_are_forgotten() {
             kept.insert(key);
         }
     }
-    checks.keep("b", "2", &["auth-two", "auth-three"].into());
+    checks.retain_entries("b", "2", &["auth-two", "auth-three"].into());
     kept.remove(&key("b", "2", "auth-one"));
     let Providers {
         proposed,
@@ -379,16 +382,16 @@ fn only_dropped_entries_of_the_cluster_are_forgotten() {
 }
 
 #[test]
-fn a_long_fault_is_truncated() {
+fn a_long_error_is_truncated() {
     let checks = Checks::default();
     let key = key("tenants", "shop");
     applied(&checks, &key, target("sso", "CA"));
     let (_, target) = checks.due(Instant::now(), &Running::new()).remove(0);
     let quoted = "certificate valid for ".to_owned() + &"a.example.org, ".repeat(20_000);
-    checks.store(&key, &target, Err((ISSUER_UNREACHABLE, quoted)));
-    let (_, why) = checks.found(&key).unwrap().unwrap_err();
+    checks.record(&key, &target, Err((ISSUER_UNREACHABLE, quoted)));
+    let (_, why) = checks.last_result(&key).unwrap().unwrap_err();
     assert!(
-        why.starts_with("certificate valid for a.") && why.len() <= LONGEST,
+        why.starts_with("certificate valid for a.") && why.len() <= MAX_RESULT_BYTES,
         "{}",
         why.len()
     );

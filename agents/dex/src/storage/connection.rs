@@ -5,12 +5,12 @@ use std::{path::PathBuf, time::Duration};
 use etcd_client::{Certificate, Client, ConnectOptions, DeleteOptions, GetOptions, TlsOptions};
 use futures::future::join_all;
 
-use super::{ANSWER, Error, StorageArgs, etcd, names::PREFIX, release};
+use super::{ANSWER_TIMEOUT, Error, StorageArgs, etcd, names::NAME_PREFIX, release};
 
 /// etcd's role with all rights.
-const ROOT: &str = "root";
-/// A key that exists until what etcd held before it required passwords is removed, also across a restart of the agent.
-const UNTRUSTED: &str = "sip-dex-untrusted";
+const ROOT_ROLE: &str = "root";
+/// A key that exists until the agent has removed what etcd held before it required passwords, also across a restart of the agent.
+const UNTRUSTED_KEY: &str = "sip-dex-untrusted";
 
 /// Addresses of etcd, and the user that the agent has there.
 #[derive(Clone, Debug)]
@@ -59,13 +59,16 @@ impl Etcd {
         let password = self.password().await?;
         let user = Some((self.user.as_str(), password.as_str()));
         let (mut client, was_open) = match self.connect_as(user).await {
-            Err(error) if mentions(&error, "authentication is not enabled") => {
+            Err(error) if message_contains(&error, "authentication is not enabled") => {
                 Box::pin(self.require_passwords(&password)).await?;
                 (self.connect_as(user).await.map_err(etcd("log in"))?, true)
             }
             connected => (connected.map_err(etcd("log in"))?, false),
         };
-        let untrusted = client.get(UNTRUSTED, None).await.map_err(etcd("read a key"))?;
+        let untrusted = client
+            .get(UNTRUSTED_KEY, None)
+            .await
+            .map_err(etcd("read a key"))?;
         if was_open || untrusted.count() > 0 {
             Box::pin(remove_untrusted(&mut client, &self.user)).await?;
         }
@@ -73,7 +76,7 @@ impl Etcd {
     }
 
     /// A client of each member that answers, for requests that take time. The etcd requires passwords.
-    pub(super) async fn members(&self, answer: Duration) -> Result<Vec<Client>, Error> {
+    pub(super) async fn connect_members(&self, answer: Duration) -> Result<Vec<Client>, Error> {
         let password = self.password().await?;
         let user = Some((self.user.as_str(), password.as_str()));
         let members = self.endpoints.iter().map(async |endpoint| {
@@ -91,16 +94,21 @@ impl Etcd {
             Err(error) if clients.is_empty() => Err(error),
             Err(error) => {
                 let error = runtime::error_chain::chain(&error);
-                tracing::warn!(error, "a member of the storage is left out");
+                tracing::warn!(
+                    error,
+                    "cannot connect to a member of the storage; continuing with the others"
+                );
                 Ok(clients)
             }
             Ok(()) => Ok(clients),
         }
     }
 
-    /// Whether every member that answers is of a release in which a user has no keys but those of its role.
+    /// Checks that every member that answers is of a release in which a user can access only the keys of its role.
     pub(super) async fn keeps_users_apart(&self) -> Result<(), Error> {
-        let mut result = Err(Error::Late { within: ANSWER });
+        let mut result = Err(Error::Timeout {
+            within: ANSWER_TIMEOUT,
+        });
         for endpoint in &self.endpoints {
             match self.release(endpoint).await {
                 Ok(release) if !release::keeps_users_apart(&release) => return Err(Error::Release(release)),
@@ -114,17 +122,17 @@ impl Etcd {
     async fn release(&self, endpoint: &String) -> Result<String, Error> {
         let password = self.password().await?;
         let user = Some((self.user.as_str(), password.as_str()));
-        let member = self.connect_to(std::slice::from_ref(endpoint), user, ANSWER);
+        let member = self.connect_to(std::slice::from_ref(endpoint), user, ANSWER_TIMEOUT);
         let mut member = member.await.map_err(etcd("log in"))?;
-        let status = member.status().await.map_err(etcd("tell its release"))?;
+        let status = member.status().await.map_err(etcd("report its release"))?;
         Ok(status.version().to_owned())
     }
 
     /// Whether a user has this password.
-    pub(super) async fn admits(&self, user: &str, password: &str) -> Result<bool, Error> {
+    pub(super) async fn accepts_password(&self, user: &str, password: &str) -> Result<bool, Error> {
         match self.connect_as(Some((user, password))).await {
             Ok(_) => Ok(true),
-            Err(error) if mentions(&error, "invalid user ID or password") => Ok(false),
+            Err(error) if message_contains(&error, "invalid user ID or password") => Ok(false),
             Err(error) => Err(etcd("log in as a provider")(error)),
         }
     }
@@ -142,13 +150,13 @@ impl Etcd {
         if count > 0 {
             return Err(Error::Foreign { count });
         }
-        present(client.user_add(user, password, None).await).map_err(etcd("add a user"))?;
+        ignore_already_exists(client.user_add(user, password, None).await).map_err(etcd("add a user"))?;
         let changed = client.user_change_password(user, password).await;
         changed.map_err(etcd("change a password"))?;
         // This role is built in. etcd turns on authentication only when a user has it.
-        let granted = client.user_grant_role(user, ROOT).await;
+        let granted = client.user_grant_role(user, ROOT_ROLE).await;
         granted.map_err(etcd("grant a role"))?;
-        let marked = client.put(UNTRUSTED, "", None).await;
+        let marked = client.put(UNTRUSTED_KEY, "", None).await;
         marked.map_err(etcd("write a key"))?;
         client
             .auth_enable()
@@ -160,7 +168,7 @@ impl Etcd {
     }
 
     async fn connect_as(&self, user: Option<(&str, &str)>) -> Result<Client, etcd_client::Error> {
-        self.connect_to(&self.endpoints, user, ANSWER).await
+        self.connect_to(&self.endpoints, user, ANSWER_TIMEOUT).await
     }
 
     async fn connect_to(
@@ -170,7 +178,7 @@ impl Etcd {
         answer: Duration,
     ) -> Result<Client, etcd_client::Error> {
         let mut options = ConnectOptions::new()
-            .with_connect_timeout(ANSWER)
+            .with_connect_timeout(ANSWER_TIMEOUT)
             .with_timeout(answer);
         if let Some((user, password)) = user {
             options = options.with_user(user, password);
@@ -189,8 +197,8 @@ async fn foreign_keys(client: &mut Client) -> Result<i64, Error> {
         let counted = client.get(key, Some(options.with_count_only())).await;
         counted.map(|counted| counted.count()).map_err(etcd("count keys"))
     };
-    let own = count(UNTRUSTED, GetOptions::new()).await?
-        + count(&format!("{PREFIX}/"), GetOptions::new().with_prefix()).await?;
+    let own = count(UNTRUSTED_KEY, GetOptions::new()).await?
+        + count(&format!("{NAME_PREFIX}/"), GetOptions::new().with_prefix()).await?;
     Ok(count("\0", GetOptions::new().with_from_key()).await? - own)
 }
 
@@ -200,16 +208,16 @@ async fn remove_untrusted(client: &mut Client, own: &str) -> Result<(), Error> {
     let users = client.user_list().await.map_err(etcd("list users"))?;
     for user in users.users().iter().filter(|user| *user != own) {
         tracing::warn!(user, "removing a user from before the storage required passwords");
-        absent(client.user_delete(&**user).await).map_err(etcd("delete a user"))?;
+        ignore_not_found(client.user_delete(&**user).await).map_err(etcd("delete a user"))?;
     }
     let roles = client.role_list().await.map_err(etcd("list roles"))?;
-    for role in roles.roles().iter().filter(|role| *role != ROOT) {
-        absent(client.role_delete(&**role).await).map_err(etcd("delete a role"))?;
+    for role in roles.roles().iter().filter(|role| *role != ROOT_ROLE) {
+        ignore_not_found(client.role_delete(&**role).await).map_err(etcd("delete a role"))?;
     }
     let all = DeleteOptions::new().with_prefix();
-    let keys = client.delete(format!("{PREFIX}/"), Some(all)).await;
+    let keys = client.delete(format!("{NAME_PREFIX}/"), Some(all)).await;
     keys.map_err(etcd("delete keys"))?;
-    let done = client.delete(UNTRUSTED, None).await;
+    let done = client.delete(UNTRUSTED_KEY, None).await;
     done.map(drop).map_err(etcd("delete a key"))
 }
 
@@ -223,30 +231,34 @@ async fn read(path: &PathBuf) -> Result<String, Error> {
 }
 
 /// Treats "already exists" as success.
-pub(super) fn present<T>(added: Result<T, etcd_client::Error>) -> Result<(), etcd_client::Error> {
-    unless(added, "already exists")
+pub(super) fn ignore_already_exists<T>(
+    added: Result<T, etcd_client::Error>,
+) -> Result<(), etcd_client::Error> {
+    ignore_message(added, "already exists")
 }
 
 /// Treats "not found" as success.
-pub(super) fn absent<T>(deleted: Result<T, etcd_client::Error>) -> Result<(), etcd_client::Error> {
-    unless(deleted, "not found")
+pub(super) fn ignore_not_found<T>(deleted: Result<T, etcd_client::Error>) -> Result<(), etcd_client::Error> {
+    ignore_message(deleted, "not found")
 }
 
 /// `None` where etcd answers "not found".
-pub(super) fn found<T>(found: Result<T, etcd_client::Error>) -> Result<Option<T>, etcd_client::Error> {
-    match found {
-        Err(error) if mentions(&error, "not found") => Ok(None),
-        found => found.map(Some),
+pub(super) fn none_if_not_found<T>(
+    result: Result<T, etcd_client::Error>,
+) -> Result<Option<T>, etcd_client::Error> {
+    match result {
+        Err(error) if message_contains(&error, "not found") => Ok(None),
+        result => result.map(Some),
     }
 }
 
-fn unless<T>(result: Result<T, etcd_client::Error>, words: &str) -> Result<(), etcd_client::Error> {
+fn ignore_message<T>(result: Result<T, etcd_client::Error>, words: &str) -> Result<(), etcd_client::Error> {
     match result {
-        Err(error) if mentions(&error, words) => Ok(()),
+        Err(error) if message_contains(&error, words) => Ok(()),
         result => result.map(drop),
     }
 }
 
-pub(super) fn mentions(error: &etcd_client::Error, words: &str) -> bool {
+pub(super) fn message_contains(error: &etcd_client::Error, words: &str) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains(words))
 }

@@ -1,7 +1,7 @@
 //! Keeps room in the storage for every provider. Anybody who reaches a provider can begin logins there without credentials, and Dex stores each
 //! with the texts of its request until it expires. A full etcd accepts no write from any provider until it is repaired.
 //!
-//! So the number and size of a provider's begun logins are limited. While half of etcd's quota or more is in use, the agent removes the oldest
+//! So the number and size of a provider's unfinished logins are limited. While half of etcd's quota or more is in use, the agent removes the oldest
 //! logins of the provider that uses most room; then it compacts and defragments etcd, and disarms the alarm. It removes nothing else here. A
 //! failure or a slow answer for one provider does not keep the agent from doing this for the others.
 
@@ -12,35 +12,35 @@ use tokio::time::{self, Instant};
 
 use super::{
     Error,
-    begun::{self, Begun, Logins},
-    connection::{Etcd, mentions},
+    connection::{Etcd, message_contains},
     etcd,
+    logins::{self, Logins, UnfinishedLogins},
 };
 use crate::metrics::StorageMetrics;
 
-/// A provider whose begun logins take less keeps them, however little room there is: something else uses the room then.
-const LITTLE: u64 = 1 << 20;
-/// The agent defragments after removing logins only if these have at least one part in so many of etcd's file.
-const RELEVANT: u64 = 16;
-/// How often the agent removes the oldest half of the largest kind in one pass.
-const ROUNDS: usize = 16;
-/// A compaction, or a defragmentation of one member, ends within this time.
-const REPAIR: Duration = Duration::from_mins(1);
-/// Reading or removing the begun logins of one provider ends within this time.
-const PROVIDER: Duration = Duration::from_secs(20);
-/// Reading those of all providers ends within this time.
-const PROVIDERS: Duration = Duration::from_secs(40);
-/// A whole pass ends within this time, or begins anew.
-const PASS: Duration = Duration::from_mins(4);
+/// Minimum size, in bytes, of unfinished logins that the agent removes to make room: with smaller ones something else uses the room.
+const EXEMPT_LOGIN_BYTES: u64 = 1 << 20;
+/// The agent defragments after removing logins only if these are at least this fraction, 1/n, of etcd's file.
+const DEFRAGMENT_DIVISOR: u64 = 16;
+/// Maximum number of times that the agent removes the oldest half of the largest kind in one pass.
+const MAX_REMOVAL_ROUNDS: usize = 16;
+/// How long a compaction, or a defragmentation of one member, may take.
+const REPAIR_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long reading or removing the unfinished logins of one provider may take.
+const PROVIDER_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long reading those of all providers may take.
+const ALL_PROVIDERS_TIMEOUT: Duration = Duration::from_secs(40);
+/// How long a whole pass may take.
+const PASS_TIMEOUT: Duration = Duration::from_mins(4);
 
 /// How full etcd is, by its fullest member.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Space {
     /// Bytes of the file: at the quota etcd accepts no write.
     size: u64,
-    /// Of these in use.
+    /// Bytes of these that are in use.
     in_use: u64,
-    /// `None`: a member does not tell.
+    /// `None`: a member does not report it.
     quota: Option<u64>,
     /// Whether the alarm is on.
     is_full: bool,
@@ -48,7 +48,7 @@ struct Space {
 
 impl Space {
     /// The fuller of two members in each respect.
-    fn and(self, other: Self) -> Self {
+    fn fuller(self, other: Self) -> Self {
         Self {
             size: self.size.max(other.size),
             in_use: self.in_use.max(other.in_use),
@@ -57,36 +57,38 @@ impl Space {
         }
     }
 
-    fn is_half(self, bytes: u64) -> bool {
+    fn reaches_half_of_quota(self, bytes: u64) -> bool {
         self.quota.is_some_and(|quota| bytes >= quota / 2)
     }
 
-    /// Whether begun logins have to be removed.
-    fn is_short(self) -> bool {
-        self.is_half(self.in_use)
+    /// Whether the agent has to remove unfinished logins.
+    fn is_half_used(self) -> bool {
+        self.reaches_half_of_quota(self.in_use)
     }
 
     /// Whether the file has unused room that only a defragmentation gives back, and that etcd will soon need.
     fn is_fragmented(self) -> bool {
-        (self.is_full || self.is_half(self.size)) && self.in_use < self.size / 4 * 3
+        (self.is_full || self.reaches_half_of_quota(self.size)) && self.in_use < self.size / 4 * 3
     }
 }
 
 /// Providers for which a step failed, with the first error of each.
 #[derive(Debug, Default)]
-struct Failed(BTreeMap<String, Error>);
+struct FailedProviders(BTreeMap<String, Error>);
 
-impl Failed {
-    /// Waits for a step for one provider, until `end` and for [`PROVIDER`] at most; records its failure.
+impl FailedProviders {
+    /// Waits for a step for one provider, until `end` and for [`PROVIDER_TIMEOUT`] at most; records its failure.
     async fn check<T>(
         &mut self,
         user: &str,
         end: Instant,
         done: impl Future<Output = Result<T, Error>>,
     ) -> Option<T> {
-        let within = end.saturating_duration_since(Instant::now()).min(PROVIDER);
+        let within = end
+            .saturating_duration_since(Instant::now())
+            .min(PROVIDER_TIMEOUT);
         let done = time::timeout(within, done).await;
-        match done.unwrap_or(Err(Error::Late { within })) {
+        match done.unwrap_or(Err(Error::Timeout { within })) {
             Ok(done) => Some(done),
             Err(error) => {
                 self.0.entry(user.to_owned()).or_insert(error);
@@ -107,81 +109,82 @@ impl Failed {
     }
 }
 
-/// Removes begun logins beyond the limits, and makes room.
+/// Removes unfinished logins beyond the limits, and makes room.
 pub(super) async fn keep_free(etcd: &Etcd, metrics: &StorageMetrics) -> Result<(), Error> {
     let pass = Box::pin(pass(etcd, metrics));
-    let done = time::timeout(PASS, pass).await;
-    done.map_err(|_| Error::Late { within: PASS })?
+    let done = time::timeout(PASS_TIMEOUT, pass).await;
+    done.map_err(|_| Error::Timeout { within: PASS_TIMEOUT })?
 }
 
 async fn pass(etcd: &Etcd, metrics: &StorageMetrics) -> Result<(), Error> {
     let mut client = etcd.connect().await?;
-    let mut members = etcd.members(REPAIR).await?;
-    let users = begun::providers(&mut client).await?;
+    let mut members = etcd.connect_members(REPAIR_TIMEOUT).await?;
+    let users = logins::providers(&mut client).await?;
     let mut logins = Logins::new(&client, metrics);
-    let mut failed = Failed::default();
-    let (end, before) = (Instant::now() + PROVIDERS, metrics.removed_logins());
+    let mut failed = FailedProviders::default();
+    let (end, before) = (Instant::now() + ALL_PROVIDERS_TIMEOUT, metrics.removed_logins());
     for user in &users {
         failed.check(user, end, logins.remove_surplus(user)).await;
     }
-    let mut space = space(&mut members, metrics).await?;
-    if space.is_short() || space.is_fragmented() || space.is_full {
+    let mut space = measure_space(&mut members, metrics).await?;
+    if space.is_half_used() || space.is_fragmented() || space.is_full {
         // The history of what was removed takes room too.
-        let history = History::after(before, metrics);
+        let history = History::since(before, metrics);
         space = make_room(&mut members, space, history, metrics).await?;
     }
-    if space.is_short() {
+    if space.is_half_used() {
         remove_largest(&users, &mut logins, &mut members, metrics, &mut failed).await?;
     }
     metrics.set_unchecked(failed.0.len());
     failed.result()
 }
 
-/// Removes the oldest begun logins of the provider that has most, until etcd is less than half full.
+/// Removes the oldest unfinished logins of the provider that has most, until etcd is less than half full.
 async fn remove_largest(
     users: &[String],
     logins: &mut Logins<'_>,
     members: &mut [Client],
     metrics: &StorageMetrics,
-    failed: &mut Failed,
+    failed: &mut FailedProviders,
 ) -> Result<(), Error> {
-    let mut all: Vec<Begun> = Vec::new();
-    let (end, before) = (Instant::now() + PROVIDERS, metrics.removed_logins());
+    let mut all: Vec<UnfinishedLogins> = Vec::new();
+    let (end, before) = (Instant::now() + ALL_PROVIDERS_TIMEOUT, metrics.removed_logins());
     for user in users {
-        let begun = failed.check(user, end, logins.list(user)).await;
-        all.extend(begun.unwrap_or_default());
+        let unfinished = failed.check(user, end, logins.list(user)).await;
+        all.extend(unfinished.unwrap_or_default());
     }
     // Some were removed instead of listed.
-    let history = History::after(before, metrics);
-    let mut space = space(members, metrics).await?;
+    let history = History::since(before, metrics);
+    let mut space = measure_space(members, metrics).await?;
     space = make_room(members, space, history, metrics).await?;
-    for _ in 0..ROUNDS {
-        if !space.is_short() {
+    for _ in 0..MAX_REMOVAL_ROUNDS {
+        if !space.is_half_used() {
             break;
         }
         let by_size = all.iter().enumerate();
-        let largest = by_size.max_by_key(|(_, begun)| begun.size());
-        let Some((largest, _)) = largest.filter(|(_, begun)| begun.size() >= LITTLE) else {
+        let largest = by_size.max_by_key(|(_, unfinished)| unfinished.size());
+        let Some((largest, _)) = largest.filter(|(_, unfinished)| unfinished.size() >= EXEMPT_LOGIN_BYTES)
+        else {
             tracing::warn!(
                 in_use = space.in_use,
                 "the storage of identity providers is half full with other data than unfinished logins: raise its quota"
             );
             break;
         };
-        let mut begun = all.swap_remove(largest);
-        let (user, half) = (begun.user.clone(), begun.half());
+        let mut unfinished = all.swap_remove(largest);
+        let (user, half) = (unfinished.user.clone(), unfinished.half());
         // A defragmentation blocks a member for a moment, so it is not done for a little room, which anybody can fill again.
-        let is_relevant = space.is_full || begun.size() / 2 >= space.size / RELEVANT;
+        let is_relevant = space.is_full || unfinished.size() / 2 >= space.size / DEFRAGMENT_DIVISOR;
         let history = if is_relevant {
-            History::OfLogins
+            History::RemovedLogins
         } else {
-            History::OfOthers
+            History::OtherWrites
         };
-        let end = Instant::now() + PROVIDER;
-        let removed = failed.check(&user, end, logins.remove_oldest(&mut begun, half));
+        let end = Instant::now() + PROVIDER_TIMEOUT;
+        let removed = failed.check(&user, end, logins.remove_oldest(&mut unfinished, half));
         // Where it fails, another provider is the largest next.
         if removed.await.is_some() {
-            all.push(begun);
+            all.push(unfinished);
             space = make_room(members, space, history, metrics).await?;
         }
     }
@@ -191,19 +194,20 @@ async fn remove_largest(
 /// What the history of etcd contains.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum History {
-    /// Begun logins that were removed just now. etcd counts their bytes as in use until it has written twice more, and while it is full it
+    /// Unfinished logins that were removed just now. etcd counts their bytes as in use until it has written twice more, and while it is full it
     /// writes nothing.
-    OfLogins,
-    OfOthers,
+    RemovedLogins,
+    /// Other writes.
+    OtherWrites,
 }
 
 impl History {
-    /// By how many were removed before.
-    fn after(before: u64, metrics: &StorageMetrics) -> Self {
+    /// The history since the agent had removed `before` logins.
+    fn since(before: u64, metrics: &StorageMetrics) -> Self {
         if metrics.removed_logins() > before {
-            Self::OfLogins
+            Self::RemovedLogins
         } else {
-            Self::OfOthers
+            Self::OtherWrites
         }
     }
 }
@@ -216,19 +220,19 @@ async fn make_room(
     metrics: &StorageMetrics,
 ) -> Result<Space, Error> {
     compact(members).await?;
-    let mut now = space(members, metrics).await?;
+    let mut now = measure_space(members, metrics).await?;
     now.is_full = before.is_full || now.is_full;
-    let is_counted_late = history == History::OfLogins && (now.is_full || now.is_short());
+    let is_counted_late = history == History::RemovedLogins && (now.is_full || now.is_half_used());
     if now.is_fragmented() || is_counted_late {
         // One after the other: a member answers nothing during a defragmentation.
         for member in &mut *members {
             member.defragment().await.map_err(etcd("defragment"))?;
         }
-        now = space(members, metrics).await?;
+        now = measure_space(members, metrics).await?;
     }
     if now.is_full && now.quota.is_none_or(|quota| now.size < quota) {
         disarm(members).await?;
-        now = space(members, metrics).await?;
+        now = measure_space(members, metrics).await?;
         tracing::warn!("the storage of identity providers was full and takes logins again");
     }
     Ok(now)
@@ -246,20 +250,20 @@ async fn compact(members: &mut [Client]) -> Result<(), Error> {
     };
     let all = CompactionOptions::new().with_physical();
     match member.compact(revision, Some(all)).await {
-        Err(error) if mentions(&error, "has been compacted") => Ok(()),
+        Err(error) if message_contains(&error, "has been compacted") => Ok(()),
         compacted => compacted.map(drop).map_err(etcd("compact")),
     }
 }
 
-async fn space(members: &mut [Client], metrics: &StorageMetrics) -> Result<Space, Error> {
+async fn measure_space(members: &mut [Client], metrics: &StorageMetrics) -> Result<Space, Error> {
     let mut space = Space::default();
     for member in &mut *members {
-        let status = member.status().await.map_err(etcd("tell its size"))?;
+        let status = member.status().await.map_err(etcd("report its size"))?;
         let bytes = |bytes: i64| u64::try_from(bytes).unwrap_or_default();
-        space = space.and(Space {
+        space = space.fuller(Space {
             size: bytes(status.db_size()),
             in_use: bytes(status.raft_used_db_size()),
-            // Releases before 3.6 do not tell it.
+            // Releases before 3.6 do not report it.
             quota: Some(bytes(status.db_size_quota())).filter(|quota| *quota > 0),
             is_full: false,
         });
@@ -287,7 +291,7 @@ async fn disarm(members: &mut [Client]) -> Result<(), Error> {
         let mut of_member = AlarmOptions::new();
         of_member.with_member(alarm.member_id());
         let ended = member.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(of_member));
-        ended.await.map_err(etcd("end an alarm"))?;
+        ended.await.map_err(etcd("disarm an alarm"))?;
     }
     Ok(())
 }
@@ -297,9 +301,9 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn providers_that_fail_or_hang_keep_nothing_from_others() {
-        let mut failed = Failed::default();
-        let end = Instant::now() + PROVIDERS;
+    async fn providers_that_fail_or_hang_delay_no_other() {
+        let mut failed = FailedProviders::default();
+        let end = Instant::now() + ALL_PROVIDERS_TIMEOUT;
         let fails = async || Err::<(), _>(Error::Foreign { count: 1 });
         assert_eq!(failed.check("a", end, fails()).await, None);
         let hangs = std::future::pending::<Result<(), Error>>();
@@ -314,9 +318,9 @@ mod tests {
         assert_eq!(failed.check("d", end, async { Ok(7) }).await, Some(7));
         let error = failed.result().unwrap_err();
         let text = runtime::error_chain::chain(&error);
-        let expected = "the unfinished logins of the provider a and of 2 others were not checked: this etcd holds keys of others";
+        let expected = "the agent could not check the unfinished logins of the provider a and of 2 others: this etcd holds keys of others";
         assert!(text.starts_with(expected), "{text}");
-        assert!(Failed::default().result().is_ok());
+        assert!(FailedProviders::default().result().is_ok());
     }
 
     #[test]
@@ -344,12 +348,12 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                (space.is_short(), space.is_fragmented()),
+                (space.is_half_used(), space.is_fragmented()),
                 (short, fragmented),
                 "{space:?}"
             );
         }
-        let two = space(10, 5, false).and(Space {
+        let two = space(10, 5, false).fuller(Space {
             quota: Some(50),
             ..space(8, 7, true)
         });

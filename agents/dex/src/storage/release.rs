@@ -9,11 +9,11 @@
 //!
 //! 3.5 has mends of these too, but checks no rights while it is full.
 
-/// The first releases that keep users apart, for people.
-pub(super) const FIRST: &str = "3.6.14 or a later 3.6, 3.7.1 or later";
+/// The releases that keep users apart, for messages.
+pub(super) const SUPPORTED_RELEASES: &str = "3.6.14 or a later 3.6, 3.7.1 or later";
 
 /// For each minor release of 3 that needs one, the first patch release that separates users.
-const PATCHES: [(u64, u64); 2] = [(6, 14), (7, 1)];
+const FIRST_PATCHES: [(u64, u64); 2] = [(6, 14), (7, 1)];
 
 /// Whether this release separates users. `version`: as etcd reports it, such as `3.6.14`; false for any other text.
 pub(super) fn keeps_users_apart(version: &str) -> bool {
@@ -25,7 +25,7 @@ pub(super) fn keeps_users_apart(version: &str) -> bool {
     else {
         return false;
     };
-    let first = PATCHES.iter().find(|(of, _)| *of == minor);
+    let first = FIRST_PATCHES.iter().find(|(of, _)| *of == minor);
     match (major, first) {
         (3, Some((_, first))) => patch >= *first,
         (3, None) => minor > 7,

@@ -20,18 +20,19 @@ use uuid::Uuid;
 
 use super::{
     Binding, Error,
-    found::{Found, Metadata},
+    found::{FoundBinding, Metadata},
 };
 use crate::identity::MANAGER;
 
-/// Bindings that are listed: more than any provider can have. The server may have more; these are not kept.
-pub(super) const LISTED: usize = 500;
-/// Within this time bindings are deleted, or applied.
-pub(super) const CHANGES: Duration = Duration::from_secs(4);
-/// Within this time bindings are listed.
-pub(super) const LIST: Duration = Duration::from_secs(4);
-/// Bindings of a kind that are deleted or applied concurrently; those that nobody asks for and those that may be in use are apart.
-const AT_ONCE: usize = 4;
+/// Maximum number of bindings that the agent lists: more than any provider can have. It skips further ones of the server.
+pub(super) const MAX_LISTED_BINDINGS: usize = 500;
+/// How long deleting, or applying, the bindings of a kind may take.
+pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long listing the bindings of a kind may take.
+pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(4);
+/// Maximum number of bindings of a kind that are deleted or applied concurrently, counted apart for those that the spec does not request and
+/// those that may be in use.
+const MAX_CONCURRENT_CHANGES: usize = 4;
 
 /// Calls of one API server, until this time.
 pub(super) struct Calls {
@@ -39,9 +40,9 @@ pub(super) struct Calls {
     until: Instant,
 }
 
-/// Bindings that are listed.
-pub(super) struct Listed {
-    pub(super) items: Vec<Found>,
+/// The answer to a list of bindings.
+pub(super) struct BindingList {
+    pub(super) items: Vec<FoundBinding>,
     /// Whether these are all; otherwise that there are more.
     pub(super) complete: Result<(), Error>,
 }
@@ -69,36 +70,39 @@ impl Calls {
         Limit { time, until }
     }
 
-    pub(super) async fn list<K: Binding>(&self, selector: &str) -> Result<Listed, Error> {
-        let limit = self.limit(LIST);
+    pub(super) async fn list<K: Binding>(&self, selector: &str) -> Result<BindingList, Error> {
+        let limit = self.limit(LIST_TIMEOUT);
         let listing = ListParams::default()
             .labels(selector)
-            .limit(LISTED.try_into().unwrap_or(u32::MAX));
-        let request = within::<K>(None).list(&listing);
+            .limit(MAX_LISTED_BINDINGS.try_into().unwrap_or(u32::MAX));
+        let request = request_for::<K>(None).list(&listing);
         let action = format!("list {}s", K::kind(&()));
-        let call = self.tenant.call::<Page<Found, LISTED>>(request);
+        let call = self
+            .tenant
+            .call::<Page<FoundBinding, MAX_LISTED_BINDINGS>>(request);
         let listed = time::timeout_at(limit.until, call).await;
-        let listed = listed.map_err(|_| self.too_late(&action, limit))?;
-        let Page { metadata, items } = listed.map_err(|error| self.failed(&action, &error))?;
+        let listed = listed.map_err(|_| self.timeout_error(&action, limit))?;
+        let Page { metadata, items } = listed.map_err(|error| self.call_error(&action, &error))?;
         let PageMeta { next } = metadata;
         let items = items.0;
-        let more = next.is_some_and(|next| !next.is_empty()) || items.len() == LISTED;
+        let more = next.is_some_and(|next| !next.is_empty()) || items.len() == MAX_LISTED_BINDINGS;
         let complete = if more {
-            Err(Error::Many {
+            Err(Error::TooMany {
                 server: self.server(),
             })
         } else {
             Ok(())
         };
-        Ok(Listed { items, complete })
+        Ok(BindingList { items, complete })
     }
 
-    pub(super) async fn delete_all<K: Binding>(&self, bindings: &[Found]) -> Result<(), Error> {
+    pub(super) async fn delete_all<K: Binding>(&self, bindings: &[FoundBinding]) -> Result<(), Error> {
         let mut deletions = Vec::with_capacity(bindings.len());
         for found in bindings {
             deletions.push(self.delete::<K>(found));
         }
-        self.all(&format!("delete {}s", K::kind(&())), deletions).await
+        self.run_all(&format!("delete {}s", K::kind(&())), deletions)
+            .await
     }
 
     pub(super) async fn apply_all<'a, K: Binding + 'a>(
@@ -109,17 +113,18 @@ impl Calls {
         for binding in bindings {
             applications.push(self.apply(binding));
         }
-        self.all(&format!("apply {}s", K::kind(&())), applications).await
+        self.run_all(&format!("apply {}s", K::kind(&())), applications)
+            .await
     }
 
     /// Makes these calls concurrently. Returns that some were not answered in time, or else the first fault in the order of `calls`: the order in
     /// which they are made and answered varies, and the status must not.
-    async fn all(
+    async fn run_all(
         &self,
         action: &str,
         calls: Vec<impl Future<Output = Result<(), Error>>>,
     ) -> Result<(), Error> {
-        let limit = self.limit(CHANGES);
+        let limit = self.limit(CHANGE_TIMEOUT);
         let calls = calls.into_iter().enumerate();
         let calls = calls.map(|(index, call)| async move {
             let done = time::timeout_at(limit.until, call).await;
@@ -127,16 +132,19 @@ impl Calls {
         });
         let mut calls: Vec<_> = calls.collect();
         // Begins at a random call, so that calls that hang do not leave the same others without time in each check.
-        let begin = anywhere(calls.len());
+        let begin = random_index(calls.len());
         calls.rotate_left(begin);
-        let mut done: Vec<_> = stream::iter(calls).buffer_unordered(AT_ONCE).collect().await;
+        let mut done: Vec<_> = stream::iter(calls)
+            .buffer_unordered(MAX_CONCURRENT_CHANGES)
+            .collect()
+            .await;
         done.sort_unstable_by_key(|(index, _)| *index);
         let done: Result<Vec<_>, _> = done.into_iter().map(|(_, done)| done).collect();
-        let done = done.map_err(|_| self.too_late(action, limit))?;
+        let done = done.map_err(|_| self.timeout_error(action, limit))?;
         done.into_iter().collect()
     }
 
-    async fn delete<K: Binding>(&self, found: &Found) -> Result<(), Error> {
+    async fn delete<K: Binding>(&self, found: &FoundBinding) -> Result<(), Error> {
         let Metadata {
             name,
             namespace,
@@ -147,10 +155,10 @@ impl Calls {
             uid: uid.clone(),
             resource_version: None,
         });
-        let request = within::<K>(namespace.as_deref()).delete(name, &this);
+        let request = request_for::<K>(namespace.as_deref()).delete(name, &this);
         match self.tenant.change(request).await {
             Err(error) if !matches!(apply::code(&error), Some(404 | 409)) => {
-                Err(self.failed(&format!("delete {} {name}", K::kind(&())), &error))
+                Err(self.call_error(&format!("delete {} {name}", K::kind(&())), &error))
             }
             _ => Ok(()),
         }
@@ -161,18 +169,18 @@ impl Calls {
         let name = binding.name_any();
         let Manager(manager) = MANAGER;
         let params = PatchParams::apply(manager).force();
-        let request = within::<K>(namespace.as_deref()).patch(&name, &params, &Patch::Apply(binding));
+        let request = request_for::<K>(namespace.as_deref()).patch(&name, &params, &Patch::Apply(binding));
         let applied = self.tenant.change(request).await;
-        applied.map_err(|error| self.failed(&action_of(binding), &error))
+        applied.map_err(|error| self.call_error(&apply_action(binding), &error))
     }
 
-    fn too_late(&self, action: &str, Limit { time, until: _ }: Limit) -> Error {
+    fn timeout_error(&self, action: &str, Limit { time, until: _ }: Limit) -> Error {
         let (server, action) = (self.server(), tenant::short(action));
         let reason = format!("no answer within {} s to: {action}", time.as_secs());
         tenant::Error::Unreachable { server, reason }.into()
     }
 
-    fn failed(&self, action: &str, error: &kube::Error) -> Error {
+    fn call_error(&self, action: &str, error: &kube::Error) -> Error {
         // The tenant's API server chooses the reason, and names of bindings in the action.
         let (server, reason) = (self.server(), tenant::reason(error));
         match apply::code(error) {
@@ -187,17 +195,17 @@ impl Calls {
 }
 
 /// The objects of a kind, in a namespace or in the whole cluster.
-fn within<K: Binding>(namespace: Option<&str>) -> Request {
+fn request_for<K: Binding>(namespace: Option<&str>) -> Request {
     Request::new(K::url_path(&(), namespace))
 }
 
-/// A random place among so many.
-fn anywhere(many: usize) -> usize {
-    let many = u128::try_from(many).unwrap_or_default().max(1);
-    usize::try_from(Uuid::new_v4().as_u128() % many).unwrap_or_default()
+/// A random index below `count`.
+fn random_index(count: usize) -> usize {
+    let count = u128::try_from(count).unwrap_or_default().max(1);
+    usize::try_from(Uuid::new_v4().as_u128() % count).unwrap_or_default()
 }
 
-fn action_of<K: Binding>(binding: &K) -> String {
+fn apply_action<K: Binding>(binding: &K) -> String {
     let place = binding.namespace().map(|namespace| format!("{namespace}/"));
     let (kind, name, role) = (K::kind(&()), binding.name_any(), &binding.role().name);
     format!("apply {kind} {}{name} of role {role}", place.unwrap_or_default())

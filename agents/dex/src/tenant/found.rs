@@ -13,25 +13,25 @@ use serde::{
 
 use super::Binding;
 
-/// Subjects that are kept: the agent's bindings have one.
-const SUBJECTS: usize = 2;
-/// Labels that are kept: the agent's bindings have three.
-const LABELS: usize = 16;
-/// What the labels of the agent's bindings begin with.
-const PREFIXES: [&str; 2] = ["app.kubernetes.io/", "sip.airshipit.org/"];
+/// Maximum number of subjects that are kept: the agent's bindings have one.
+const MAX_SUBJECTS: usize = 2;
+/// Maximum number of labels that are kept: the agent's bindings have three.
+const MAX_LABELS: usize = 16;
+/// Prefixes of the labels of the agent's bindings.
+const LABEL_PREFIXES: [&str; 2] = ["app.kubernetes.io/", "sip.airshipit.org/"];
 
 /// A binding, as far as it is compared.
 #[derive(Debug, Deserialize)]
-pub(super) struct Found {
+pub(super) struct FoundBinding {
     #[serde(default)]
     pub(super) metadata: Metadata,
     #[serde(default, rename = "roleRef")]
     role: RoleRef,
     #[serde(default)]
-    subjects: First<Subject, SUBJECTS>,
+    subjects: First<Subject, MAX_SUBJECTS>,
 }
 
-/// Which binding it is.
+/// The metadata by which bindings are compared.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Metadata {
@@ -45,23 +45,23 @@ pub(super) struct Metadata {
 #[derive(Debug, Default)]
 pub(super) struct Labels(BTreeMap<String, String>);
 
-impl Found {
+impl FoundBinding {
     /// Whether both are the same object, from different lists.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.metadata.uid.is_some() && self.metadata.uid == other.metadata.uid
     }
 
     /// Whether it is the desired object and binds the same role: the role of a binding cannot be changed.
-    pub(super) fn is<K: Binding>(&self, desired: &K) -> bool {
+    pub(super) fn is_for<K: Binding>(&self, desired: &K) -> bool {
         self.metadata.name == desired.name_any()
             && self.metadata.namespace == desired.namespace()
             && self.role == *desired.role()
     }
 
     /// Whether it is the desired object, without any difference.
-    pub(super) fn stands_as<K: Binding>(&self, desired: &K) -> bool {
+    pub(super) fn is_current<K: Binding>(&self, desired: &K) -> bool {
         let Labels(labels) = &self.metadata.labels;
-        self.is(desired)
+        self.is_for(desired)
             && self.subjects.0 == desired.subjects()
             && desired
                 .labels()
@@ -92,7 +92,8 @@ impl<'de> Visitor<'de> for LabelsVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut labels = BTreeMap::new();
         while let Some(label) = map.next_key::<String>()? {
-            let is_kept = labels.len() < LABELS && PREFIXES.iter().any(|prefix| label.starts_with(prefix));
+            let is_kept =
+                labels.len() < MAX_LABELS && LABEL_PREFIXES.iter().any(|prefix| label.starts_with(prefix));
             if is_kept {
                 labels.insert(label, map.next_value()?);
             } else {
@@ -105,7 +106,7 @@ impl<'de> Visitor<'de> for LabelsVisitor {
 
 #[cfg(test)]
 mod tests {
-    use kit::tenant::{LONGEST, page::Page};
+    use kit::tenant::{MAX_ANSWER_BYTES, page::Page};
     use serde_json::{Value, json};
 
     use super::*;
@@ -123,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_stands_only_as_it_is_desired() {
+    fn only_a_binding_without_differences_is_current() {
         let desired: RoleBinding = serde_json::from_value(binding()).unwrap();
         let stands = |change: &dyn Fn(&mut Value)| {
             let mut found = binding();
             change(&mut found);
-            let found: Found = serde_json::from_value(found).unwrap();
-            (found.is(&desired), found.stands_as(&desired))
+            let found: FoundBinding = serde_json::from_value(found).unwrap();
+            (found.is_for(&desired), found.is_current(&desired))
         };
         assert_eq!(stands(&|_| {}), (true, true));
         assert_eq!(
@@ -168,11 +169,11 @@ mod tests {
             labels.join(",")
         );
         for (answer, kept) in [(&items, 500), (&subjects, 1), (&labels, 1)] {
-            assert!(answer.len() < LONGEST);
-            let page: Page<Found, 500> = kit::tenant::parsed(answer.as_bytes()).unwrap();
+            assert!(answer.len() < MAX_ANSWER_BYTES);
+            let page: Page<FoundBinding, 500> = kit::tenant::parsed(answer.as_bytes()).unwrap();
             assert_eq!(page.items.0.len(), kept);
             let first = &page.items.0[0];
-            assert!(first.subjects.0.len() <= SUBJECTS && first.metadata.labels.0.len() <= LABELS);
+            assert!(first.subjects.0.len() <= MAX_SUBJECTS && first.metadata.labels.0.len() <= MAX_LABELS);
         }
     }
 }

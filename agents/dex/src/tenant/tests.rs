@@ -54,7 +54,7 @@ struct Server {
     listed: Arc<Mutex<Vec<String>>>,
 }
 
-fn all(of: &Mutex<Vec<String>>) -> Vec<String> {
+fn texts(of: &Mutex<Vec<String>>) -> Vec<String> {
     of.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -79,7 +79,7 @@ impl Server {
     }
 
     fn done(&self) -> Vec<String> {
-        all(&self.done)
+        texts(&self.done)
     }
 
     fn answer(&self, request: &http::Request<Body>) -> Option<(u16, Value)> {
@@ -101,7 +101,7 @@ impl Server {
             } else {
                 &self.stale
             };
-            let deleted = all(&self.deleted);
+            let deleted = texts(&self.deleted);
             let is_there = |name: &&&str| !deleted.contains(&format!("{kind} {name}"));
             let items = names.iter().filter(is_there).map(|name| binding(name, kind));
             let items: Vec<Value> = items.collect();
@@ -147,7 +147,7 @@ impl Server {
         let client = Client::new(service, "default");
         Calls::new(
             Connected::connected(self.name.to_owned(), client),
-            Instant::now() + CHECK,
+            Instant::now() + RECONCILE_TIMEOUT,
         )
     }
 }
@@ -187,7 +187,10 @@ async fn rights_are_deleted_before_others_are_given() {
     ];
     for (answers, succeeds) in answers {
         let server = Server::new(&["before"], &["stale"], answers);
-        let applied = server.calls().reconcile(&desired(&["now"]), Then::Apply).await;
+        let applied = server
+            .calls()
+            .reconcile(&desired(&["now"]), DesiredAction::Apply)
+            .await;
         assert_eq!(applied.is_ok(), succeeds, "{applied:?}");
         let mut done = server.done();
         let applied = done.split_off(4);
@@ -201,12 +204,16 @@ async fn rights_are_deleted_before_others_are_given() {
 
 /// What was asked for beside lists, and the result.
 async fn in_time(server: &Server, desired: &GroupBindings) -> (Vec<String>, Result<(), Error>) {
-    let applied = time::timeout(CHECK, server.calls().reconcile(desired, Then::Apply)).await;
+    let applied = time::timeout(
+        RECONCILE_TIMEOUT,
+        server.calls().reconcile(desired, DesiredAction::Apply),
+    )
+    .await;
     (server.done(), applied.unwrap())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_hangs_holds_up_no_other() {
+async fn a_call_that_hangs_delays_no_other() {
     // More than are deleted concurrently.
     const MANY: [&str; 40] = ["before"; 40];
     let cases: [(&[&'static str], Answers, &str); 3] = [
@@ -245,7 +252,7 @@ async fn a_call_that_hangs_holds_up_no_other() {
 
 /// More bindings of a kind hang than are deleted concurrently.
 #[tokio::test(start_paused = true)]
-async fn what_hangs_leaves_time_for_the_others() {
+async fn calls_that_hang_leave_time_for_the_others() {
     const MANY: [&str; 20] = ["hangs"; 20];
     let own = [&MANY[..], &["before"]].concat();
     let server = Server::new(&own, &[], |_, _, name| (name != "hangs").then_some(200));
@@ -260,7 +267,7 @@ async fn what_hangs_leaves_time_for_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_listed_holds_up_no_other() {
+async fn a_kind_that_is_not_listed_delays_no_other() {
     for (hangs, other) in [(CLUSTER, NAMESPACED), (NAMESPACED, CLUSTER)] {
         let late: Late = match hangs {
             CLUSTER => |method, kind, _| u64::from(*method == Method::GET && kind == CLUSTER) * 60_000,
@@ -272,7 +279,11 @@ async fn a_kind_that_is_not_listed_holds_up_no_other() {
         };
         let calls = server.calls();
         let bindings = desired(&["now"]);
-        let soon = time::timeout(Duration::from_secs(1), calls.reconcile(&bindings, Then::Apply)).await;
+        let soon = time::timeout(
+            Duration::from_secs(1),
+            calls.reconcile(&bindings, DesiredAction::Apply),
+        )
+        .await;
         soon.unwrap_err();
         assert_eq!(server.done(), [format!("DELETE {other} before")]);
         for past in [&server.done, &server.deleted] {
@@ -289,7 +300,7 @@ async fn a_kind_that_is_not_listed_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_answers_count() {
+async fn slow_answers_within_the_limit_succeed() {
     let server = Server {
         late: |method, _, _| u64::from(*method != Method::GET) * 3500,
         ..Server::new(&["before"], &[], |_, _, _| Some(200))
@@ -301,7 +312,7 @@ async fn slow_answers_count() {
 
 /// Also where it is by chance which calls there is time for.
 #[tokio::test(start_paused = true)]
-async fn what_hangs_is_the_fault_whatever_is_refused() {
+async fn calls_that_hang_are_reported_before_refused_ones() {
     const MANY: [&str; 20] = ["hangs"; 20];
     let own = [&["refused"], &MANY[..]].concat();
     for _ in 0..50 {
@@ -318,7 +329,7 @@ async fn what_hangs_is_the_fault_whatever_is_refused() {
 
 /// Otherwise the status would change from check to check.
 #[tokio::test(start_paused = true)]
-async fn the_first_fault_is_the_same_whichever_call_ends_first() {
+async fn the_first_error_is_the_same_whichever_call_ends_first() {
     let each: [Late; 2] = [
         |_, _, name| if name == "a" { 10 } else { 0 },
         |_, _, name| if name == "a" { 0 } else { 10 },
@@ -336,18 +347,18 @@ async fn the_first_fault_is_the_same_whichever_call_ends_first() {
 
 #[tokio::test]
 async fn a_former_kubeconfig_is_used_only_as_it_was_found() {
-    let stored = Stored::new("tenants", "first", b"found");
+    let stored = StoredKubeconfig::new("tenants", "first", b"found");
     for (code, value, expected) in [
         (200, &b"found"[..], Ok(&b"found"[..])),
         (
             200,
             b"changed",
-            Err("the Secret first has changed, and is read again within 30 s"),
+            Err("the Secret first has changed; the agent reads it again within 30 s"),
         ),
         (
             404,
             b"",
-            Err("the Secret first has changed, and is read again within 30 s"),
+            Err("the Secret first has changed; the agent reads it again within 30 s"),
         ),
         (403, b"", Err("reading the Secret first: said no")),
     ] {
@@ -365,7 +376,7 @@ async fn a_former_kubeconfig_is_used_only_as_it_was_found() {
             let response = response.body(Body::from(answer.to_string().into_bytes()));
             async move { Ok::<_, Infallible>(response.unwrap()) }
         });
-        let secrets = Secrets::new(Client::new(service, "default"), Arc::new(OfNamespaces::new(1)));
+        let secrets = SecretReader::new(Client::new(service, "default"), Arc::new(OfNamespaces::new(1)));
         let read = stored.read(&secrets).await;
         let read = read.as_deref().map_err(ToString::to_string);
         assert_eq!(read, expected.map_err(str::to_owned), "{code}");

@@ -10,7 +10,7 @@ use api::{
     conditions::auth::{DIRECTORY_REFUSES_BIND, DIRECTORY_UNREACHABLE, ISSUER_CONFLICT, ISSUER_UNREACHABLE},
 };
 use dex_agent::{
-    checks::{self, Found, Refusals, Target},
+    checks::{self, CheckResult, Refusals, Target},
     own_keys::OwnKeys,
 };
 use sandbox::slapd::BIND_DN;
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::stage::{Stage, no_secrets, on_loopback};
 
-async fn check(stage: &Stage, target: &Target) -> Found {
+async fn check(stage: &Stage, target: &Target) -> CheckResult {
     let own_keys = OwnKeys::new(Some(Arc::new(stage.restarted())));
     checks::check(
         target,
@@ -31,7 +31,7 @@ async fn check(stage: &Stage, target: &Target) -> Found {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_is_right_by_its_answers() {
+async fn a_provider_is_checked_by_its_answers() {
     let mut stage = Stage::start("checked").await;
     let provider = stage.provider("shop", json!({})).await;
     let found = check(&stage, &provider.target).await.unwrap_err();

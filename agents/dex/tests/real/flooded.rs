@@ -69,7 +69,7 @@ async fn logs_in(provider: &Provider) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_flooded_provider_keeps_nobody_out() {
+async fn a_flooded_provider_prevents_no_logins_at_others() {
     let stage = Stage::start_with("flooded", &[("--quota-backend-bytes", QUOTA)]).await;
     let fields = || serde_json::json!({});
     let (shop, bank) = (
@@ -122,7 +122,7 @@ async fn one_flooded_provider_keeps_nobody_out() {
 
 /// Where etcd is not full, and a provider has more than people ever begin.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_oldest_begun_logins_go_first() {
+async fn the_oldest_unfinished_logins_are_removed_first() {
     let stage = Stage::start("many").await;
     let shop = stage.provider("shop", serde_json::json!({})).await;
     let mut root = root_client(&stage).await;
@@ -156,7 +156,7 @@ async fn the_oldest_begun_logins_go_first() {
 
 /// A page of them is larger than what a client of etcd reads if nothing else is set.
 #[tokio::test(flavor = "multi_thread")]
-async fn long_names_of_one_tenant_keep_nobody_out() {
+async fn long_names_of_one_tenant_prevent_no_logins() {
     let stage = Stage::start_with("names", &[("--quota-backend-bytes", "67108864")]).await;
     let fields = || serde_json::json!({});
     let (shop, bank) = (
@@ -221,7 +221,7 @@ async fn values_that_cannot_be_listed_leave_room_for_others() {
 
 /// More than the agent lists: they go at once, and nothing else of the provider.
 #[tokio::test(flavor = "multi_thread")]
-async fn far_too_many_begun_logins_go_at_once() {
+async fn logins_that_are_too_many_to_list_are_removed() {
     let stage = Stage::start("all").await;
     let shop = stage.provider("shop", serde_json::json!({})).await;
     let mut root = root_client(&stage).await;

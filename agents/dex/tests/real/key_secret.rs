@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use api::{Cluster, SIPCluster};
 use dex_agent::{
-    certificates::{self, Names, Stored},
+    certificates::{self, CertificateSet, Names},
     kept_secrets::KeptSecret,
     key_secret::Keys,
 };
@@ -31,7 +31,12 @@ fn cluster(uid: &str) -> Cluster {
 
 /// Keys with a CA that was made now.
 fn made() -> Keys {
-    let made = certificates::renewed(Stored::default(), None, &Names::default(), SystemTime::now());
+    let made = certificates::renew(
+        CertificateSet::default(),
+        None,
+        &Names::default(),
+        SystemTime::now(),
+    );
     Keys {
         certificates: made.unwrap().0,
         ..Keys::default()
@@ -51,24 +56,24 @@ async fn a_deposed_replica_replaces_no_authority() {
     // Both find nothing and make a CA; the second to write it is refused.
     let (mut deposed, mut holder) = (read().await.unwrap(), read().await.unwrap());
     let keys = made();
-    holder.keep(&keys).await.unwrap();
-    assert!(deposed.keep(&made()).await.is_err());
+    holder.store(&keys).await.unwrap();
+    assert!(deposed.store(&made()).await.is_err());
     assert!(read().await.unwrap().keys() == keys);
 
     // The same with a change.
     let (mut deposed, mut holder) = (read().await.unwrap(), read().await.unwrap());
     let mut next = keys.clone();
     next.storage_password = Some("password".to_owned());
-    holder.keep(&next).await.unwrap();
-    assert!(deposed.keep(&made()).await.is_err());
+    holder.store(&next).await.unwrap();
+    assert!(deposed.store(&made()).await.is_err());
     assert!(read().await.unwrap().keys() == next);
 
     // What is no longer kept is gone, and what is the same is not written.
-    read().await.unwrap().keep(&keys).await.unwrap();
+    read().await.unwrap().store(&keys).await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let before = secrets.get("auth-shop.keys").await.unwrap();
     assert!(!before.data.unwrap().contains_key("storage-password"));
-    read().await.unwrap().keep(&keys).await.unwrap();
+    read().await.unwrap().store(&keys).await.unwrap();
     let after = secrets.get("auth-shop.keys").await.unwrap();
     assert_eq!(before.metadata.resource_version, after.metadata.resource_version);
 
@@ -92,7 +97,7 @@ async fn a_deposed_replica_replaces_no_authority() {
         patched.unwrap();
     };
     change(json!({"metadata": {"labels": {label: null}}})).await;
-    read().await.unwrap().keep(&keys).await.unwrap();
+    read().await.unwrap().store(&keys).await.unwrap();
     let labelled = secrets.get("auth-shop.keys").await.unwrap();
     assert_eq!(labelled.labels()[label], "shop");
 
@@ -106,7 +111,7 @@ async fn a_deposed_replica_replaces_no_authority() {
     let other = json!({"apiVersion": "example.org/v1", "kind": "Other", "name": "other", "uid": "0c"});
     change(json!({"metadata": {"labels": {label: "shop"}, "ownerReferences": [other]}})).await;
     let taken = KeptSecret::read(&client, &places, (&heir, &heir.auth()[0])).await;
-    taken.unwrap().keep(&keys).await.unwrap();
+    taken.unwrap().store(&keys).await.unwrap();
     let taken = secrets.get("auth-shop.keys").await.unwrap();
     // Other owners stay.
     let owners = taken.owner_references().iter().map(|owner| &*owner.uid);

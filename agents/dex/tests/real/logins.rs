@@ -80,7 +80,7 @@ async fn people_of_the_directory_log_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_with_a_secret_is_what_its_texts_say() {
+async fn a_client_with_a_secret_may_have_special_characters() {
     let stage = Stage::start("console").await;
     let console = r#"con sole"'$HOME\{}:#"#;
     let back = "https://console.example.org/back?a=b";

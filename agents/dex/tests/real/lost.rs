@@ -47,7 +47,7 @@ async fn a_lost_storage_heals_without_a_restart() {
     assert!(refused.contains("user name is empty"), "{refused}");
     let again = stage
         .store
-        .part("uid-shop", "auth-shop", "password-of-shop")
+        .ensure_part("uid-shop", "auth-shop", "password-of-shop")
         .await;
     assert!(again.unwrap() == provider.storage);
     storage_client(&provider.storage).await;
@@ -79,7 +79,7 @@ async fn a_provider_lives_while_its_storage_does_not_answer() {
     let _dex = stage.run("dex", &provider).await;
     let (issuer, here) = (&provider.issuer, on_loopback());
     let status = async |path: &str| {
-        let answer = https::get(issuer, path, None, &provider.tls, None, &here).await;
+        let answer = https::request(issuer, path, None, &provider.tls, None, &here).await;
         answer.ok().map(|answer| answer.status.as_u16())
     };
     let [lives, is_ready] = &provider.probed;
@@ -166,7 +166,7 @@ async fn an_etcd_of_others_stays_as_it_is() {
         refused.contains("this etcd holds keys of others (1)"),
         "{refused}"
     );
-    let part = stage.store.part("uid-shop", "auth-shop", "password").await;
+    let part = stage.store.ensure_part("uid-shop", "auth-shop", "password").await;
     assert!(part.is_err());
     let left = open.get("/registry/pods/a", None).await.unwrap();
     assert_eq!(left.count(), 1);
@@ -179,16 +179,21 @@ async fn an_etcd_of_others_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_that_stands_is_not_written_again() {
+async fn an_existing_user_is_not_written_again() {
     let stage = Stage::start("stands").await;
     let provider = stage.provider("shop", json!({})).await;
     let mut session = storage_client(&provider.storage).await;
     // As an agent that was started again: it knows nothing, and the provider's session goes on.
     let restarted = stage.restarted();
-    let part = restarted.part("uid-shop", "auth-shop", "password-of-shop").await;
+    let part = restarted
+        .ensure_part("uid-shop", "auth-shop", "password-of-shop")
+        .await;
     assert!(part.unwrap() == provider.storage);
     session.get(provider.storage.prefix.clone(), None).await.unwrap();
     // Another password is set, whatever the user had.
-    let changed = restarted.part("uid-shop", "auth-shop", "another").await.unwrap();
+    let changed = restarted
+        .ensure_part("uid-shop", "auth-shop", "another")
+        .await
+        .unwrap();
     storage_client(&changed).await;
 }

@@ -9,12 +9,12 @@ use proptest::{
     strategy::{Strategy as _, ValueTree as _},
     test_runner::TestRunner,
 };
-use render::dex::DOLLAR;
+use render::dex::DOLLAR_VARIABLE;
 use sandbox::{process::Group, tools};
 use serde_json::Value;
 
 use crate::{
-    targets::{Texts, assert_meant, rendered},
+    targets::{Texts, assert_dex_reads, render_config},
     texts::hostile,
 };
 
@@ -37,14 +37,14 @@ fn configurations(count: usize) -> Vec<(Texts, String)> {
             issuer: String::new(),
             ..texts
         };
-        let text = rendered(&texts).unwrap();
+        let text = render_config(&texts).unwrap();
         found.push((texts, text));
     }
     found
 }
 
 #[test]
-fn go_reads_what_was_meant() {
+fn go_reads_hostile_texts_unchanged() {
     let count = env::var("SOAK_HOSTILE").ok().and_then(|count| count.parse().ok());
     let configurations = configurations(count.unwrap_or(2_000));
     let group = Group::new("read-back").unwrap();
@@ -53,7 +53,7 @@ fn go_reads_what_was_meant() {
     fs::write(&input, lines.join("\n")).unwrap();
     let read = Command::new(tools::path("dex-reads").unwrap())
         .env_clear()
-        .envs([(DOLLAR, "$"), ("HOME", "EXPANDED")])
+        .envs([(DOLLAR_VARIABLE, "$"), ("HOME", "EXPANDED")])
         .stdin(Stdio::from(fs::File::open(&input).unwrap()))
         .output()
         .unwrap();
@@ -62,8 +62,8 @@ fn go_reads_what_was_meant() {
     assert_eq!(read.lines().count(), configurations.len());
     for (line, (texts, _)) in read.lines().zip(&configurations) {
         let read: Value = serde_json::from_str(line).unwrap();
-        assert_meant(texts, &read["first"], &UNKNOWN);
-        assert_meant(texts, &read["later"], &[]);
+        assert_dex_reads(texts, &read["first"], &UNKNOWN);
+        assert_dex_reads(texts, &read["later"], &[]);
     }
     println!(
         "{} configurations are read by Go as they were meant",

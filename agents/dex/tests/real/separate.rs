@@ -1,6 +1,6 @@
 //! Providers share nothing, though they share etcd.
 
-use dex_agent::storage::Part;
+use dex_agent::storage::StoragePart;
 use etcd_client::{AlarmAction, AlarmType, GetOptions, Txn, TxnOp, WatchOptions};
 use render::dex::Storage;
 use sandbox::login::{Login, Provider, REDIRECT};
@@ -66,7 +66,7 @@ async fn two_tenants_share_no_key_and_no_token() {
     Box::pin(another_way_to_keys_is_none(&shop.storage, &bank.storage)).await;
 
     // A provider that is removed leaves nothing, and its name can be used again.
-    let part = |uid: &str, name: &str| Part {
+    let part = |uid: &str, name: &str| StoragePart {
         uid: uid.to_owned(),
         name: name.to_owned(),
     };
@@ -78,7 +78,7 @@ async fn two_tenants_share_no_key_and_no_token() {
     assert!(!left.kvs().is_empty());
     let again = stage
         .store
-        .part("uid-shop", "auth-shop", "another")
+        .ensure_part("uid-shop", "auth-shop", "another")
         .await
         .unwrap();
     let mut client = storage_client(&again).await;
@@ -155,14 +155,17 @@ async fn sites_of_one_name_keep_their_providers() {
     let stage = Stage::start("regions").await;
     let of_site = async |site: &str| {
         let store = stage.store_of(site);
-        let part = store.part("uid-shop", "auth-shop", "password").await.unwrap();
+        let part = store
+            .ensure_part("uid-shop", "auth-shop", "password")
+            .await
+            .unwrap();
         (store, part)
     };
     let (north, of_north) = of_site("north/lab").await;
     let (south, of_south) = of_site("south/lab").await;
     assert_ne!(of_north.user, of_south.user);
     assert_ne!(of_north.prefix, of_south.prefix);
-    let part = Part {
+    let part = StoragePart {
         uid: "uid-shop".to_owned(),
         name: "auth-shop".to_owned(),
     };

@@ -9,12 +9,12 @@ use std::{
 
 use api::{Cluster, HttpsUrl, SIPCluster, SecretKey, Source};
 use dex_agent::{
-    certificates::{self, Names, Stored},
+    certificates::{self, CertificateSet, Names},
     checks::{self, Target},
     directory::Bind,
     discovery, https,
     metrics::StorageMetrics,
-    storage::{Part, StorageArgs, Store},
+    storage::{StorageArgs, StoragePart, Store},
     tenant::stored,
 };
 use etcd_client::{Client, ConnectOptions};
@@ -160,11 +160,11 @@ impl Stage {
         let mut names = Names::default();
         names.add("127.0.0.1");
         let (_, certificate) =
-            certificates::renewed(Stored::default(), None, &names, SystemTime::now()).unwrap();
+            certificates::renew(CertificateSet::default(), None, &names, SystemTime::now()).unwrap();
         let object = entry.service().object_name().as_str();
         let storage = self
             .store
-            .part(cluster.uid(), object, &format!("password-of-{name}"))
+            .ensure_part(cluster.uid(), object, &format!("password-of-{name}"))
             .await
             .unwrap();
         let issuer = HttpsUrl::from_parts("127.0.0.1", port, "/dex").unwrap();
@@ -193,7 +193,7 @@ impl Stage {
             _ => None,
         });
         Provider {
-            tls: https::trusting(&certificate.bundle).unwrap(),
+            tls: https::tls_config(&certificate.bundle).unwrap(),
             files: data
                 .into_iter()
                 .map(|(file, content)| (file, content.0))
@@ -202,7 +202,7 @@ impl Stage {
             probed,
             target: Target {
                 provider: Some(checks::Provider {
-                    part: Part {
+                    part: StoragePart {
                         uid: cluster.uid().to_owned(),
                         name: object.to_owned(),
                     },
@@ -267,10 +267,10 @@ pub(crate) fn on_loopback() -> Arc<Destinations> {
 }
 
 /// Nobody reads former kubeconfigs in these tests.
-pub(crate) fn no_secrets() -> stored::Secrets {
+pub(crate) fn no_secrets() -> stored::SecretReader {
     let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let client = kube::Client::try_from(nowhere).unwrap();
-    stored::Secrets::new(client, OfNamespaces::new(1).into())
+    stored::SecretReader::new(client, OfNamespaces::new(1).into())
 }
 
 /// A client of etcd with a provider's own name and password.

@@ -48,7 +48,7 @@ fn config_map(kind: Kind, front: Ipv4Addr, members: &[Member]) -> ConfigMap {
         Kind::Worker => Plan::worker(&cluster, &cluster.load_balancers_worker()[0]),
         Kind::Sent => Plan::worker(&cluster, &cluster.load_balancers_worker()[1]),
     };
-    let mut config_map = plan.followed_by(Some(&sidecar)).objects(members).config_map;
+    let mut config_map = plan.with_sidecar(Some(&sidecar)).objects(members).config_map;
     let text = config_map.data.as_mut().unwrap().get_mut(CONFIG_FILE).unwrap();
     *text = text
         .replace("bind :::", &format!("bind {front}:"))

@@ -24,12 +24,12 @@ use serde::{
 };
 use tracing::{Dispatch, instrument::WithSubscriber as _};
 
-pub use self::kubeconfig::MAX_BYTES as LONGEST_KUBECONFIG;
+pub use self::kubeconfig::MAX_BYTES as MAX_KUBECONFIG_BYTES;
 use self::{destinations::Destinations, kubeconfig::Kubeconfig};
 use crate::{apply, message};
 
-/// Bytes of a response that is read, at most.
-pub const LONGEST: usize = 1024 * 1024;
+/// Maximum size, in bytes, of an answer that the agent reads.
+pub const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// Bytes that are read of the response to a refused change, at most.
 const MAX_REFUSAL_BYTES: usize = 16 * 1024;
 /// Characters of a tenant's text that a message quotes at most.
@@ -51,9 +51,9 @@ pub enum Error {
     },
 }
 
-/// An answer is longer than [`LONGEST`].
+/// An answer is longer than [`MAX_ANSWER_BYTES`].
 #[derive(Debug, thiserror::Error)]
-#[error("the answer is longer than {} KiB", LONGEST / 1024)]
+#[error("the answer is longer than {} KiB", MAX_ANSWER_BYTES / 1024)]
 struct TooLong;
 
 /// A tenant's API server that has accepted a connection. It holds credentials, so it cannot be printed.
@@ -171,7 +171,7 @@ async fn drain(mut body: Body) -> kube::Result<()> {
             length += data.len();
             first = first.or_else(|| data.iter().copied().find(|byte| !byte.is_ascii_whitespace()));
         }
-        if length > LONGEST {
+        if length > MAX_ANSWER_BYTES {
             return Err(kube::Error::Service(Box::new(TooLong)));
         }
     }
@@ -189,7 +189,7 @@ async fn read_body(mut body: Body) -> kube::Result<Vec<u8>> {
     while let Some(frame) = body.frame().await {
         // Trailers are nothing to us.
         if let Ok(data) = frame?.into_data() {
-            if data.len() > LONGEST - read.len() {
+            if data.len() > MAX_ANSWER_BYTES - read.len() {
                 return Err(kube::Error::Service(Box::new(TooLong)));
             }
             read.extend_from_slice(&data);
@@ -209,7 +209,7 @@ pub fn parsed<T: DeserializeOwned>(answer: &[u8]) -> kube::Result<T> {
     })
 }
 
-/// Whether a call failed since the answer is longer than [`LONGEST`].
+/// Whether a call failed since the answer is longer than [`MAX_ANSWER_BYTES`].
 #[must_use]
 pub fn is_too_long(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Service(error) if error.is::<TooLong>())

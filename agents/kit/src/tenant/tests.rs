@@ -85,7 +85,7 @@ async fn an_error_has_the_code_of_the_answer() {
 
 #[tokio::test]
 async fn an_answer_of_more_than_its_limit_is_not_read() {
-    let long = format!("{}{{}}", " ".repeat(LONGEST - 2));
+    let long = format!("{}{{}}", " ".repeat(MAX_ANSWER_BYTES - 2));
     assert!(server(200, &long).call::<Value>(Ok(get())).await.is_ok());
     for code in [200, 403] {
         let error = server(code, &format!(" {long}"))
@@ -106,7 +106,7 @@ async fn only_a_refusal_of_a_change_is_read() {
         let page = server(200, other).change(Ok(get())).await.unwrap_err();
         assert!(page.to_string().contains("is not a JSON object"), "{page}");
     }
-    let endless = "a".repeat(LONGEST + 1);
+    let endless = "a".repeat(MAX_ANSWER_BYTES + 1);
     let long_refusal = format!(r#"{{"kind":"Status","message":"no {endless}","code":403}}"#);
     let long = server(200, &endless).change(Ok(get())).await;
     assert!(is_too_long(&long.unwrap_err()));

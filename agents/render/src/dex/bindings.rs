@@ -1,4 +1,4 @@
-//! What groups may do in the tenant's cluster, as objects of that cluster.
+//! The bindings that give groups rights in the tenant's cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use kube::core::ObjectMeta;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::outputs::PREFIX;
+use super::outputs::IDENTITY_PREFIX;
 
 const API_GROUP: &str = "rbac.authorization.k8s.io";
-/// Label that tells the bindings of one provider from any others.
-const PROVIDER: &str = "sip.airshipit.org/identity-provider";
-/// Label that tells the bindings of all providers of one SIPCluster from any others.
-const CLUSTER: &str = "sip.airshipit.org/identity-provider-cluster";
+/// Label that identifies the bindings of one provider.
+const PROVIDER_LABEL: &str = "sip.airshipit.org/identity-provider";
+/// Label that identifies the bindings of all providers of one SIPCluster.
+const CLUSTER_LABEL: &str = "sip.airshipit.org/identity-provider-cluster";
 
 /// The bindings of one provider.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,8 +42,8 @@ pub fn group_bindings(site: &str, cluster: &Cluster, entry: &Auth) -> GroupBindi
             api::labels::PART_OF.to_owned(),
             api::labels::PART_OF_SIP.to_owned(),
         ),
-        (PROVIDER.to_owned(), provider.clone()),
-        (CLUSTER.to_owned(), of_cluster.clone()),
+        (PROVIDER_LABEL.to_owned(), provider.clone()),
+        (CLUSTER_LABEL.to_owned(), of_cluster.clone()),
     ]
     .into();
     let providers = cluster.auth().iter();
@@ -52,9 +52,9 @@ pub fn group_bindings(site: &str, cluster: &Cluster, entry: &Auth) -> GroupBindi
         .collect();
     let providers: Vec<String> = providers.into_iter().collect();
     let mut bindings = GroupBindings {
-        selector: format!("{PROVIDER}={provider}"),
+        selector: format!("{PROVIDER_LABEL}={provider}"),
         stale: format!(
-            "{CLUSTER}={of_cluster},{PROVIDER} notin ({})",
+            "{CLUSTER_LABEL}={of_cluster},{PROVIDER_LABEL} notin ({})",
             providers.join(",")
         ),
         ..GroupBindings::default()
@@ -88,7 +88,7 @@ pub fn group_bindings(site: &str, cluster: &Cluster, entry: &Auth) -> GroupBindi
         let subjects = Some(vec![Subject {
             api_group: Some(API_GROUP.to_owned()),
             kind: "Group".to_owned(),
-            name: format!("{PREFIX}{}", binding.group()),
+            name: format!("{IDENTITY_PREFIX}{}", binding.group()),
             namespace: None,
         }]);
         if namespace.is_some() {

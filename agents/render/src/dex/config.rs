@@ -17,7 +17,7 @@ use super::{
     secrets::{Secrets, StaticUser},
 };
 
-pub use text::Unreadable;
+pub use text::ConfigError;
 
 /// The configuration of Dex.
 #[derive(Clone, Deserialize, PartialEq, Serialize)]
@@ -129,7 +129,7 @@ macro_rules! fixed {
         #[derive(Clone, Copy, Deserialize, PartialEq, Serialize)]
         enum $name {
             #[serde(rename = $text)]
-            It,
+            Name,
         }
     )* };
 }
@@ -145,7 +145,7 @@ struct LdapConfig {
     insecure_skip_verify: bool,
     #[serde(rename = "startTLS")]
     start_tls: bool,
-    /// In base64.
+    /// CA certificates in base64.
     #[serde(default, rename = "rootCAData", skip_serializing_if = "Option::is_none")]
     root_ca_data: Option<Expanded>,
     #[serde(default, rename = "bindDN", skip_serializing_if = "Option::is_none")]
@@ -308,11 +308,11 @@ fn connector(connector: &Connector, issuer: &HttpsUrl, secrets: &Secrets) -> Opt
     let redirect_uri = Expanded::new(format!("{issuer}/callback"));
     let source = match connector.source() {
         Source::Ldap(ldap) => SourceConfig::Ldap {
-            r#type: LdapType::It,
+            r#type: LdapType::Name,
             config: Box::new(self::ldap(ldap, secrets)),
         },
         Source::Oidc(oidc) => SourceConfig::Oidc {
-            r#type: OidcType::It,
+            r#type: OidcType::Name,
             config: OidcConfig {
                 issuer: Expanded::new(oidc.issuer().as_str()),
                 client_id: Expanded::new(oidc.client_id()),
@@ -323,7 +323,7 @@ fn connector(connector: &Connector, issuer: &HttpsUrl, secrets: &Secrets) -> Opt
             },
         },
         Source::Github(github) => SourceConfig::Github {
-            r#type: GithubType::It,
+            r#type: GithubType::Name,
             config: GithubConfig {
                 client_id: Expanded::new(github.client_id()),
                 client_secret: Expanded::new(secrets.text(github.client_secret())),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 /// Name of the variable of Dex's environment whose value has to be `$`.
-pub const DOLLAR: &str = "DEX_DOLLAR";
+pub const DOLLAR_VARIABLE: &str = "DEX_DOLLAR";
 
 /// A text in a part of the configuration in which Dex expands variables, written so that Dex reads this text after the expansion.
 #[derive(Clone, Eq, PartialEq)]
@@ -27,12 +27,12 @@ impl Expanded {
 }
 
 pub(super) fn escape(text: &str) -> String {
-    text.replace('$', &format!("${{{DOLLAR}}}"))
+    text.replace('$', &format!("${{{DOLLAR_VARIABLE}}}"))
 }
 
 /// The expansion by Dex of a text that has no other variables.
 pub(super) fn expand(text: &str) -> String {
-    text.replace(&format!("${{{DOLLAR}}}"), "$")
+    text.replace(&format!("${{{DOLLAR_VARIABLE}}}"), "$")
 }
 
 impl Serialize for Expanded {
@@ -60,27 +60,31 @@ impl fmt::Debug for ExpandedMap {
 
 impl Serialize for ExpandedMap {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        mapped(&self.0, &escape).serialize(serializer)
+        map_texts_of_fields(&self.0, &escape).serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for ExpandedMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Map::deserialize(deserializer).map(|map| Self(mapped(&map, &expand).into_iter().collect()))
+        Map::deserialize(deserializer)
+            .map(|map| Self(map_texts_of_fields(&map, &expand).into_iter().collect()))
     }
 }
 
-fn mapped(map: &Map<String, Value>, change: &impl Fn(&str) -> String) -> BTreeMap<String, Value> {
+fn map_texts_of_fields(
+    map: &Map<String, Value>,
+    change: &impl Fn(&str) -> String,
+) -> BTreeMap<String, Value> {
     map.iter()
-        .map(|(name, value)| (name.clone(), changed(value, change)))
+        .map(|(name, value)| (name.clone(), map_texts(value, change)))
         .collect()
 }
 
-fn changed(value: &Value, change: &impl Fn(&str) -> String) -> Value {
+fn map_texts(value: &Value, change: &impl Fn(&str) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(change(text)),
-        Value::Array(values) => values.iter().map(|value| changed(value, change)).collect(),
-        Value::Object(map) => Value::Object(mapped(map, change).into_iter().collect()),
+        Value::Array(values) => values.iter().map(|value| map_texts(value, change)).collect(),
+        Value::Object(map) => Value::Object(map_texts_of_fields(map, change).into_iter().collect()),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
 }

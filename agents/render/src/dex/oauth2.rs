@@ -22,7 +22,7 @@ struct Pkce {
 }
 
 impl OAuth2 {
-    /// For these clients.
+    /// The grants for these clients.
     pub(super) fn new(clients: &[OidcClient]) -> Self {
         Self {
             grant_types: ["authorization_code", "refresh_token"]

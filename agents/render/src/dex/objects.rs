@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest as _, Sha256};
 
 use super::config::Config;
-use super::{Certificate, DOLLAR, HTTPS_PORT, METRICS_PORT, Plan, SERVICE_PORT, Storage};
+use super::{Certificate, DOLLAR_VARIABLE, HTTPS_PORT, METRICS_PORT, Plan, SERVICE_PORT, Storage};
 use crate::exposure::{self, ExposedPort};
 use crate::{guards, pod};
 
@@ -29,18 +29,18 @@ pub(super) const CONFIG_DIRECTORY: &str = "/etc/dex";
 
 const PORT_NAME: &str = "https";
 const METRICS_PORT_NAME: &str = "metrics";
-const VOLUME: &str = "config";
+const VOLUME_NAME: &str = "config";
 /// How long a pod serves after it is deleted, so that no new connection reaches it when it ends: Dex ends at once.
 const DRAIN_SECONDS: i64 = 15;
 
 /// The objects that run a provider.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects {
-    /// In front of the pods.
+    /// Routes users to the pods.
     pub service: Service,
     /// What the pods read: configuration and certificate.
     pub secret: Secret,
-    /// Of the pods; it has no right.
+    /// ServiceAccount of the pods, without any rights.
     pub account: ServiceAccount,
     /// Runs the pods: none as long as the issuer is not known.
     pub deployment: Deployment,
@@ -48,7 +48,7 @@ pub struct Objects {
     pub policy: NetworkPolicy,
     /// How many may be evicted at once; `None` with fewer than two.
     pub budget: Option<PodDisruptionBudget>,
-    /// Tells what the Secret holds from anything else.
+    /// Digest of the files in the Secret.
     pub digest: String,
 }
 
@@ -129,13 +129,15 @@ fn data(plan: &Plan<'_>) -> BTreeMap<String, ByteString> {
 }
 
 /// The files of a provider's Secret. Others may add keys to it, which pods do not read.
-const FILES: [&str; 4] = [CONFIG_FILE, CERTIFICATE_FILE, KEY_FILE, STORAGE_AUTHORITY_FILE];
+const SECRET_FILES: [&str; 4] = [CONFIG_FILE, CERTIFICATE_FILE, KEY_FILE, STORAGE_AUTHORITY_FILE];
 
-/// Tells what the Secret of a provider holds for its pods from anything else: their annotation [`api::annotations::CONFIG_HASH`] has it.
+/// Digest of the files in the Secret of a provider, which the annotation [`api::annotations::CONFIG_HASH`] of its pods has.
 #[must_use]
 pub fn digest(data: &BTreeMap<String, ByteString>) -> String {
     let mut hash = Sha256::new();
-    let files = data.iter().filter(|(name, _)| FILES.contains(&name.as_str()));
+    let files = data
+        .iter()
+        .filter(|(name, _)| SECRET_FILES.contains(&name.as_str()));
     for (name, ByteString(bytes)) in files {
         for part in [name.as_bytes(), bytes] {
             hash.update((part.len() as u64).to_be_bytes());
@@ -147,7 +149,7 @@ pub fn digest(data: &BTreeMap<String, ByteString>) -> String {
 
 /// Whether the Secret of a provider has this certificate.
 #[must_use]
-pub fn has_chain(data: &BTreeMap<String, ByteString>, certificate: &Certificate) -> bool {
+pub fn has_certificate(data: &BTreeMap<String, ByteString>, certificate: &Certificate) -> bool {
     let chain = data.get(CERTIFICATE_FILE);
     chain.is_some_and(|ByteString(chain)| chain == certificate.chain.as_bytes())
 }
@@ -158,13 +160,13 @@ fn pod_spec(plan: &Plan<'_>) -> PodSpec {
         service_account_name: Some(instance.name().to_owned()),
         containers: vec![container(plan)],
         security_context: Some(PodSecurityContext {
-            // Who reads the private key.
-            fs_group: Some(pod::NOBODY),
-            ..pod::security(pod::NOBODY)
+            // The group that may read the private key.
+            fs_group: Some(pod::NOBODY_UID),
+            ..pod::security(pod::NOBODY_UID)
         }),
         termination_grace_period_seconds: Some(DRAIN_SECONDS + 15),
         volumes: Some(vec![Volume {
-            name: VOLUME.to_owned(),
+            name: VOLUME_NAME.to_owned(),
             secret: Some(SecretVolumeSource {
                 secret_name: Some(instance.name().to_owned()),
                 default_mode: Some(0o440),
@@ -172,7 +174,7 @@ fn pod_spec(plan: &Plan<'_>) -> PodSpec {
             }),
             ..Volume::default()
         }]),
-        ..pod::spec(&instance, pod::NOBODY)
+        ..pod::spec(&instance, pod::NOBODY_UID)
     }
 }
 
@@ -203,14 +205,17 @@ fn container(plan: &Plan<'_>) -> Container {
             "serve".to_owned(),
             format!("{CONFIG_DIRECTORY}/{CONFIG_FILE}"),
         ]),
-        env: Some(vec![variable(DOLLAR, "$"), variable("DEX_EXPAND_ENV", "true")]),
+        env: Some(vec![
+            variable(DOLLAR_VARIABLE, "$"),
+            variable("DEX_EXPAND_ENV", "true"),
+        ]),
         ports: Some(vec![
             pod::container_port(PORT_NAME, HTTPS_PORT),
             pod::container_port(METRICS_PORT_NAME, METRICS_PORT),
         ]),
-        // It asks the storage.
+        // Dex answers this path only while it reaches its storage.
         readiness_probe: Some(answers("/healthz", 5)),
-        // This does not: Dex does not start without the storage, and goes on when that is back.
+        // This path does not need the storage: Dex does not start without it, and continues when it is back.
         liveness_probe: Some(Probe {
             failure_threshold: Some(12),
             ..answers("/.well-known/openid-configuration", 10)
@@ -232,7 +237,7 @@ fn container(plan: &Plan<'_>) -> Container {
         )),
         security_context: Some(pod::container_security()),
         volume_mounts: Some(vec![VolumeMount {
-            name: VOLUME.to_owned(),
+            name: VOLUME_NAME.to_owned(),
             mount_path: CONFIG_DIRECTORY.to_owned(),
             read_only: Some(true),
             ..VolumeMount::default()

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::{Connector, Provider, SecretKey, Source};
 use serde_json::{Map, Value};
 
-/// Types of connectors that a Secret may have. Those that are missing let everybody in or believe a header that everybody can send.
+/// Types of connectors that a Secret may have. The other types of Dex let everybody log in, or trust a header that everybody can send.
 const RAW_TYPES: [&str; 16] = [
     "atlassian-crowd",
     "bitbucket-cloud",
@@ -25,20 +25,20 @@ const RAW_TYPES: [&str; 16] = [
     "cloudfoundry",
 ];
 
-/// Longest value, in bytes.
-pub const MAX_VALUE: usize = 64 * 1024;
-/// Longest value of a password or a client's secret, in bytes.
-const MAX_TEXT: usize = 4096;
-/// Longest raw connector, in bytes.
-const MAX_RAW: usize = 16 * 1024;
-/// Most values in a raw connector: an empty one is two bytes of text, and dozens in memory.
-const MAX_NODES: usize = 1000;
+/// Maximum size of a value, in bytes.
+pub const MAX_VALUE_BYTES: usize = 64 * 1024;
+/// Maximum size of a password or a client's secret, in bytes.
+const MAX_TEXT_BYTES: usize = 4096;
+/// Maximum size of a raw connector, in bytes.
+const MAX_RAW_BYTES: usize = 16 * 1024;
+/// Maximum number of values in a raw connector: an empty one is two bytes of text, and dozens in memory.
+const MAX_RAW_NODES: usize = 1000;
 
 /// The values that an entry takes from Secrets.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Secrets {
     texts: BTreeMap<SecretKey, String>,
-    raw: BTreeMap<SecretKey, Raw>,
+    raw: BTreeMap<SecretKey, RawConnector>,
     users: Vec<StaticUser>,
 }
 
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Secrets {
 
 /// A connector as a Secret has it.
 #[derive(Clone, Eq, PartialEq)]
-pub(super) struct Raw {
+pub(super) struct RawConnector {
     pub(super) kind: String,
     pub(super) config: Map<String, Value>,
 }
@@ -65,7 +65,7 @@ pub(super) struct StaticUser {
 /// A value of a Secret that cannot be used. It does not tell the value.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{key}: {rule}")]
-pub struct BadSecret {
+pub struct InvalidSecret {
     key: SecretKey,
     rule: &'static str,
 }
@@ -75,22 +75,25 @@ impl Secrets {
     ///
     /// # Errors
     /// Every value that cannot be used. A key without value counts as empty, and without that of `staticPasswords` there are no users.
-    pub fn read(provider: &Provider, values: &BTreeMap<SecretKey, Vec<u8>>) -> Result<Self, Vec<BadSecret>> {
+    pub fn read(
+        provider: &Provider,
+        values: &BTreeMap<SecretKey, Vec<u8>>,
+    ) -> Result<Self, Vec<InvalidSecret>> {
         let mut read = Self::default();
         let mut bad = Vec::new();
         let text = |key: &SecretKey, is_right: fn(&str) -> Result<String, &'static str>| {
             let bytes = values.get(key).map(Vec::as_slice).unwrap_or_default();
-            let text = if bytes.len() > MAX_VALUE {
+            let text = if bytes.len() > MAX_VALUE_BYTES {
                 Err("must have at most 65536 bytes")
             } else {
                 std::str::from_utf8(bytes).map_err(|_| "must be UTF-8")
             };
-            text.and_then(is_right).map_err(|rule| BadSecret {
+            text.and_then(is_right).map_err(|rule| InvalidSecret {
                 key: key.clone(),
                 rule,
             })
         };
-        let mut keep = |key: &SecretKey, value: Result<String, BadSecret>| match value {
+        let mut keep = |key: &SecretKey, value: Result<String, InvalidSecret>| match value {
             Ok(value) => {
                 read.texts.insert(key.clone(), value);
             }
@@ -104,7 +107,7 @@ impl Secrets {
         }
         for connector in provider.connectors() {
             if let Source::Raw(key) = connector.source() {
-                match text(key, |text| Ok(text.to_owned())).and_then(|text| raw(key, &text)) {
+                match text(key, |text| Ok(text.to_owned())).and_then(|text| parse_raw_connector(key, &text)) {
                     Ok(value) => {
                         read.raw.insert(key.clone(), value);
                     }
@@ -117,7 +120,7 @@ impl Secrets {
             .as_ref()
             .filter(|key| values.contains_key(key))
         {
-            match text(key, |text| Ok(text.to_owned())).and_then(|text| users(key, &text)) {
+            match text(key, |text| Ok(text.to_owned())).and_then(|text| parse_users(key, &text)) {
                 Ok(users) => read.users = users,
                 Err(error) => bad.push(error),
             }
@@ -131,7 +134,7 @@ impl Secrets {
         self.texts.get(key).map(String::as_str).unwrap_or_default()
     }
 
-    pub(super) fn raw(&self, key: &SecretKey) -> Option<&Raw> {
+    pub(super) fn raw(&self, key: &SecretKey) -> Option<&RawConnector> {
         self.raw.get(key)
     }
 
@@ -176,7 +179,7 @@ fn password(text: &str) -> Result<String, &'static str> {
     if text.contains(char::is_control) {
         return Err("must be one line without control characters");
     }
-    if text.len() > MAX_TEXT {
+    if text.len() > MAX_TEXT_BYTES {
         return Err("must have at most 4096 bytes");
     }
     Ok(text.to_owned())
@@ -189,16 +192,16 @@ fn certificates(text: &str) -> Result<String, &'static str> {
     Err("must be certificates in PEM, without a private key")
 }
 
-fn raw(key: &SecretKey, text: &str) -> Result<Raw, BadSecret> {
-    let bad = |rule| BadSecret {
+fn parse_raw_connector(key: &SecretKey, text: &str) -> Result<RawConnector, InvalidSecret> {
+    let bad = |rule| InvalidSecret {
         key: key.clone(),
         rule,
     };
-    if text.len() > MAX_RAW {
+    if text.len() > MAX_RAW_BYTES {
         return Err(bad("must have at most 16384 bytes"));
     }
     let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_nodes: MAX_NODES },
+        budget: serde_saphyr::budget! { max_nodes: MAX_RAW_NODES },
     };
     let value: Value = serde_saphyr::from_str_with_options(text, options)
         .map_err(|_| bad("must be YAML or JSON with at most 1000 values"))?;
@@ -216,7 +219,7 @@ fn raw(key: &SecretKey, text: &str) -> Result<Raw, BadSecret> {
     }
     // Go reads names of fields without regard to case.
     let skips = |(name, value): (&String, &Value)| {
-        folded(name) == "insecureskipsignaturevalidation" && *value == Value::Bool(true)
+        fold_case(name) == "insecureskipsignaturevalidation" && *value == Value::Bool(true)
     };
     if config.iter().any(skips) {
         return Err(bad(
@@ -231,11 +234,11 @@ fn raw(key: &SecretKey, text: &str) -> Result<Raw, BadSecret> {
             "must have no '$' in names of fields and in lists of lists: releases of Dex read it differently there",
         ));
     }
-    Ok(Raw { kind, config })
+    Ok(RawConnector { kind, config })
 }
 
 /// A name as Go compares names of fields: two characters of other alphabets are `s` and `k` in another case.
-fn folded(name: &str) -> String {
+fn fold_case(name: &str) -> String {
     name.to_uppercase().to_lowercase()
 }
 
@@ -253,8 +256,8 @@ fn has_unread_dollar(value: &Value) -> bool {
     }
 }
 
-fn users(key: &SecretKey, text: &str) -> Result<Vec<StaticUser>, BadSecret> {
-    let bad = || BadSecret {
+fn parse_users(key: &SecretKey, text: &str) -> Result<Vec<StaticUser>, InvalidSecret> {
+    let bad = || InvalidSecret {
         key: key.clone(),
         rule: "must have lines EMAIL:BCRYPT with a different email each and a cost of 10 or more",
     };
@@ -302,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_raw_connector_lets_in_whom_it_is_meant_to() {
+    fn raw_connectors_that_skip_checks_are_refused() {
         let provider: api::SIPCluster = serde_json::from_value(serde_json::json!({
             "metadata": {"namespace": "tenants", "name": "shop", "uid": "u"},
             "spec": {"services": {"auth": [{"image": "dex:2", "nodeInterfaceId": "oam",
@@ -339,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_bounds() {
+    fn oversized_values_are_refused() {
         let provider: api::SIPCluster = serde_json::from_value(serde_json::json!({
             "metadata": {"namespace": "tenants", "name": "shop", "uid": "u"},
             "spec": {"services": {"auth": [{"image": "dex:2", "nodeInterfaceId": "oam",
@@ -409,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn only_slow_hashes_of_named_users_are_taken() {
+    fn only_slow_hashes_of_users_with_emails_are_accepted() {
         let hash = format!("$2y$10${}", "a".repeat(53));
         for (line, expected) in [
             (format!("ada@example.org:{hash}"), true),

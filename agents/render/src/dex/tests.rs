@@ -242,7 +242,7 @@ fn a_text_that_is_read_as_something_else_is_not_written() {
             if wrong == text {
                 continue;
             }
-            let error = config.confirm(&wrong).unwrap_err().to_string();
+            let error = config.verify(&wrong).unwrap_err().to_string();
             assert!(!error.contains("hid"), "{error}");
         }
     }

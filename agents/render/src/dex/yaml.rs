@@ -12,14 +12,14 @@ use serde_json::ser::{Formatter, Serializer};
 /// For a value that has no text, such as a map with keys that are no strings.
 pub(super) fn text(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
-    let mut serializer = Serializer::with_formatter(&mut bytes, Escaping);
+    let mut serializer = Serializer::with_formatter(&mut bytes, EscapingFormatter);
     value.serialize(&mut serializer)?;
     String::from_utf8(bytes).map_err(serde::ser::Error::custom)
 }
 
-struct Escaping;
+struct EscapingFormatter;
 
-impl Formatter for Escaping {
+impl Formatter for EscapingFormatter {
     fn write_string_fragment<W: ?Sized + io::Write>(
         &mut self,
         writer: &mut W,

@@ -6,31 +6,31 @@ use ssh_key::{Algorithm, HashAlg, PublicKey, public::KeyData};
 
 use super::options;
 
-/// sshd accepts no shorter RSA key.
-const RSA_BITS: usize = 1_024;
+/// Minimum length of an RSA key that sshd accepts, in bits.
+const MIN_RSA_BITS: usize = 1_024;
 
 /// Why a line is no key that may log in; for people.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could be more than one line.
-    #[error("it has control characters")]
+    /// The text could be more than one line.
+    #[error("must have no control characters")]
     Control,
-    /// A comment, or nothing.
-    #[error("it has no key")]
+    /// The line is a comment or empty.
+    #[error("must have a key")]
     NoKey,
     /// The key cannot be read.
-    #[error("it is no public key: {0}")]
+    #[error("must be a public key: {0}")]
     Form(ssh_key::Error),
     /// sshd does not accept such keys.
-    #[error("keys of the algorithm {0} are not accepted")]
+    #[error("sshd does not accept keys of the algorithm {0}")]
     Algorithm(String),
     /// An RSA key that is too short.
-    #[error("its RSA key has {0} bits, at least {RSA_BITS} are needed")]
+    #[error("must have an RSA key of at least {MIN_RSA_BITS} bits, and has one of {0}")]
     Short(usize),
-    /// What it says beside its key.
+    /// The options before the key cannot be used.
     #[error(transparent)]
     Options(#[from] options::Error),
-    /// An authority has none.
+    /// The line of an authority has options.
     #[error("must have no options before the key: sshUserCA takes public keys only")]
     Authority,
 }
@@ -47,12 +47,12 @@ pub struct AuthorizedKey {
 pub struct Authority(PublicKey);
 
 impl AuthorizedKey {
-    /// Reads a line of `authorized_keys`.
+    /// Parses a line of `authorized_keys`.
     ///
     /// # Errors
     /// Why it cannot be used.
     pub fn parse(line: &str) -> Result<Self, Error> {
-        let (options, key) = read(line)?;
+        let (options, key) = parse_line(line)?;
         let options = options.map_or(Ok(String::new()), options::parse)?;
         Ok(Self { options, key })
     }
@@ -66,12 +66,12 @@ impl AuthorizedKey {
 }
 
 impl Authority {
-    /// Reads a public key without options.
+    /// Parses a public key without options.
     ///
     /// # Errors
     /// Why it cannot be used.
     pub fn parse(line: &str) -> Result<Self, Error> {
-        match read(line)? {
+        match parse_line(line)? {
             (None, key) => Ok(Self(key)),
             (Some(_), _) => Err(Error::Authority),
         }
@@ -102,20 +102,20 @@ impl fmt::Display for Authority {
     }
 }
 
-/// Algorithm, key and comment.
+/// The line of a key: algorithm, key and comment.
 fn line(key: &PublicKey) -> String {
     // It was read from such a line.
     key.to_openssh().unwrap_or_default().trim_end().to_owned()
 }
 
-/// SHA-256, as ssh shows it.
+/// SHA-256 fingerprint of a key, in the form of `ssh-keygen -l`.
 #[must_use]
 pub fn fingerprint(key: &PublicKey) -> String {
     key.fingerprint(HashAlg::Sha256).to_string()
 }
 
-/// The options of a line, and its key.
-fn read(line: &str) -> Result<(Option<&str>, PublicKey), Error> {
+/// Parses a line: its options, and its key.
+fn parse_line(line: &str) -> Result<(Option<&str>, PublicKey), Error> {
     if line.contains(char::is_control) {
         return Err(Error::Control);
     }
@@ -136,7 +136,7 @@ fn read(line: &str) -> Result<(Option<&str>, PublicKey), Error> {
             (Some(options), key)
         }
     };
-    accepted(&key)?;
+    check_algorithm(&key)?;
     Ok((options, key))
 }
 
@@ -150,7 +150,7 @@ fn public_key(text: &str) -> Result<PublicKey, ssh_key::Error> {
     Ok(read)
 }
 
-/// What is before the first space outside of quotes, and behind it.
+/// Splits a line at the first space outside of quotes.
 fn unquoted_space(line: &str) -> Option<(&str, &str)> {
     let mut quoted = false;
     let at = line.find(|c: char| {
@@ -160,7 +160,7 @@ fn unquoted_space(line: &str) -> Option<(&str, &str)> {
     Some((line.get(..at)?, line.get(at + 1..)?))
 }
 
-fn accepted(key: &PublicKey) -> Result<(), Error> {
+fn check_algorithm(key: &PublicKey) -> Result<(), Error> {
     match key.algorithm() {
         Algorithm::Ed25519
         | Algorithm::Ecdsa { .. }
@@ -168,10 +168,10 @@ fn accepted(key: &PublicKey) -> Result<(), Error> {
         | Algorithm::SkEcdsaSha2NistP256 => Ok(()),
         Algorithm::Rsa { .. } => {
             let bits = match key.key_data() {
-                KeyData::Rsa(key) => key.n.as_positive_bytes().map_or(0, bits),
+                KeyData::Rsa(key) => key.n.as_positive_bytes().map_or(0, bit_length),
                 _ => 0,
             };
-            if bits < RSA_BITS {
+            if bits < MIN_RSA_BITS {
                 return Err(Error::Short(bits));
             }
             Ok(())
@@ -180,7 +180,7 @@ fn accepted(key: &PublicKey) -> Result<(), Error> {
     }
 }
 
-fn bits(number: &[u8]) -> usize {
+fn bit_length(number: &[u8]) -> usize {
     let first = number.first().copied().unwrap_or_default();
     let leading = usize::try_from(first.leading_zeros()).unwrap_or_default();
     (number.len() * 8).saturating_sub(leading)
@@ -193,7 +193,7 @@ mod tests {
     const KEY: &str = "AAAAC3NzaC1lZDI1NTE5AAAAIHkYbTUdYkDv2VvVb4rB1V9s9yq8VxC0xZ7Tq9m2QyZq";
 
     #[test]
-    fn lines_are_written_as_they_are_understood() {
+    fn lines_are_written_as_they_are_parsed() {
         for (text, expected) in [
             (format!("ssh-ed25519 {KEY}"), format!("ssh-ed25519 {KEY}")),
             (
@@ -214,25 +214,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_with_the_reason() {
+    fn lines_without_a_usable_key_are_refused() {
         let certificate =
             "ssh-ed25519-cert-v01@openssh.com AAAAIHNzaC1lZDI1NTE5LWNlcnQtdjAxQG9wZW5zc2guY29tAAAA";
         for (text, expected) in [
-            (String::new(), "it has no key"),
-            ("# ssh-ed25519 nobody".to_owned(), "it has no key"),
+            (String::new(), "must have a key"),
+            ("# ssh-ed25519 nobody".to_owned(), "must have a key"),
             (
                 format!("ssh-ed25519 {KEY}\nssh-ed25519 {KEY}"),
-                "it has control characters",
+                "must have no control characters",
             ),
-            ("hello".to_owned(), "it is no public key"),
-            (format!("ssh-rsa {KEY}"), "it is no public key"),
-            (format!("ssh-ed25519 {}", &KEY[..40]), "it is no public key"),
-            (certificate.to_owned(), "it is no public key"),
+            ("hello".to_owned(), "must be a public key"),
+            (format!("ssh-rsa {KEY}"), "must be a public key"),
+            (format!("ssh-ed25519 {}", &KEY[..40]), "must be a public key"),
+            (certificate.to_owned(), "must be a public key"),
             (
                 format!(r#"command="sh" ssh-ed25519 {KEY}"#),
                 "option \"command\" is not allowed",
             ),
-            (format!("restrict pty ssh-ed25519 {KEY}"), "it is no public key"),
+            (format!("restrict pty ssh-ed25519 {KEY}"), "must be a public key"),
         ] {
             let error = AuthorizedKey::parse(&text).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{text}: {error}");

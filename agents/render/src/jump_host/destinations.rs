@@ -19,7 +19,7 @@ const DNS_PORT: u16 = 53;
 const DNS_NAMESPACE: &str = "kube-system";
 const DNS_LABEL: (&str, &str) = ("k8s-app", "kube-dns");
 /// By this label the API server knows a namespace by its name.
-const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// The destinations of forwarded ports, sorted, each once.
 pub(super) fn forwarded(plan: &Plan<'_>) -> Vec<SocketAddr> {
@@ -75,7 +75,7 @@ fn name_servers(addresses: &[IpAddr]) -> Vec<NetworkPolicyPeer> {
 
 fn pods(namespace: &str, key: &str, value: &str) -> NetworkPolicyPeer {
     NetworkPolicyPeer {
-        namespace_selector: Some(labelled(NAMESPACE_NAME, namespace)),
+        namespace_selector: Some(labelled(NAMESPACE_NAME_LABEL, namespace)),
         pod_selector: Some(labelled(key, value)),
         ..NetworkPolicyPeer::default()
     }

@@ -6,16 +6,16 @@ use sha2::{Digest as _, Sha256};
 
 /// The configuration of sshd. When it changes, sshd reads it again; sessions continue.
 pub const SSHD_CONFIG: &str = "sshd_config";
-/// How ssh reaches the nodes.
+/// The configuration of ssh for the nodes.
 pub const SSH_CONFIG: &str = "ssh_config";
-/// Keys that may log in.
+/// The keys that may log in.
 pub const AUTHORIZED_KEYS: &str = "authorized_keys";
-/// Authorities whose certificates may log in.
+/// The authorities whose certificates may log in.
 pub const AUTHORITIES: &str = "user_ca";
 /// Principals that such a certificate needs one of.
 pub const PRINCIPALS: &str = "principals";
 
-/// All of them. They hold no secret.
+/// The names of all files. They contain no secret.
 pub const ALL: [&str; 5] = [SSHD_CONFIG, SSH_CONFIG, AUTHORIZED_KEYS, AUTHORITIES, PRINCIPALS];
 
 /// Identifies the files of a `ConfigMap`: SHA-256, in hexadecimal digits.

@@ -7,10 +7,10 @@ use sha2::{Digest as _, Sha256};
 use ssh_key::PublicKey;
 
 use super::authorized_keys::fingerprint;
-use super::private_keys::{Encrypted, Form, form};
+use super::private_keys::{Encrypted, Format, detect_format};
 
-/// Key of the Secret for the host key that this project makes.
-pub const OWN: &str = "ssh_host_ed25519_key";
+/// Key of the Secret for the host key that the agent generates.
+pub const GENERATED_KEY: &str = "ssh_host_ed25519_key";
 
 /// The host keys of a Secret.
 #[derive(Clone, Debug, Default)]
@@ -37,19 +37,19 @@ pub fn is_host_key(name: &str) -> bool {
 }
 
 impl HostKeys {
-    /// Reads those that a Secret has.
+    /// Parses the host keys of a Secret.
     #[must_use]
     pub fn read(data: &BTreeMap<String, ByteString>) -> Self {
         let mut read = Self::default();
         for (name, content) in data.iter().filter(|(name, _)| is_host_key(name)) {
-            let public = match form(&content.0) {
-                Some(Form::OpenSsh(public, Encrypted::No)) => Some(*public),
-                Some(Form::Older) => {
+            let public = match detect_format(&content.0) {
+                Some(Format::OpenSsh(public, Encrypted::No)) => Some(*public),
+                Some(Format::Older) => {
                     let beside = data.get(&format!("{name}.pub"));
                     let public = beside.and_then(|public| std::str::from_utf8(&public.0).ok());
                     public.and_then(|public| PublicKey::from_openssh(public.trim()).ok())
                 }
-                Some(Form::OpenSsh(_, Encrypted::Yes)) | None => {
+                Some(Format::OpenSsh(_, Encrypted::Yes)) | None => {
                     read.unusable.push(name.clone());
                     continue;
                 }
@@ -71,7 +71,7 @@ impl HostKeys {
         self.keys.keys().map(String::as_str)
     }
 
-    /// Names of those that it cannot.
+    /// Names of those that sshd cannot use.
     #[must_use]
     pub fn unusable(&self) -> &[String] {
         &self.unusable
@@ -98,7 +98,7 @@ impl HostKeys {
         })
     }
 
-    /// Their fingerprints, by algorithm.
+    /// The fingerprints of the host keys, by algorithm.
     #[must_use]
     pub fn fingerprints(&self) -> BTreeMap<String, String> {
         self.by_algorithm(fingerprint)

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 
 use super::interface::{DIRECTORY, KNOWN_HOSTS, PRIVATE_KEYS};
-use super::private_keys::form;
+use super::private_keys::detect_format;
 
-/// What a Secret has for the way from the jump host to the nodes.
+/// What a Secret has for logins from the jump host to the nodes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NodeKeys {
     /// The private keys, by their names in the Secret.
@@ -19,14 +19,14 @@ pub struct NodeKeys {
 }
 
 impl NodeKeys {
-    /// Reads a Secret's values.
+    /// Parses the values of a Secret.
     #[must_use]
     pub fn read(data: &BTreeMap<String, ByteString>) -> Self {
         let mut read = Self::default();
         for (name, ByteString(content)) in data {
             if name == KNOWN_HOSTS {
                 read.known_hosts.clone_from(content);
-            } else if is_file_name(name) && form(content).is_some() {
+            } else if is_file_name(name) && detect_format(content).is_some() {
                 let mut content = content.clone();
                 // Without it ssh reads nothing of the file.
                 if content.last() != Some(&b'\n') {
@@ -48,11 +48,11 @@ impl NodeKeys {
     }
 }
 
-/// Longest name of a file. File systems allow 255, and a file that is being written has a longer name than it has in the end.
-const NAME_LENGTH: usize = 200;
+/// Maximum length of a file's name, in bytes. File systems allow 255, and a file that is being written has a longer name than it has in the end.
+const MAX_FILE_NAME_BYTES: usize = 200;
 
 /// The API server allows few characters in names of values. A file that begins with a dot is one that is being written.
 fn is_file_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    !name.is_empty() && name.len() <= NAME_LENGTH && !name.starts_with('.') && name.chars().all(plain)
+    !name.is_empty() && name.len() <= MAX_FILE_NAME_BYTES && !name.starts_with('.') && name.chars().all(plain)
 }

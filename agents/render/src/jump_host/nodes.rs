@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use vocabulary::dns;
 
-/// Kinds of names that a node can have.
-const CHOICES: usize = 4;
+/// Number of kinds of names that a node can have.
+const NAME_CHOICES: usize = 4;
 
 /// A host of the cluster. Ordered by namespace and name, which together are unique in a site.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -69,7 +69,7 @@ impl Node {
 
     /// Its names by preference: the name, its first label, the name with the namespace, and its number in its role. Without a number, or with a
     /// role in `unnumbered`, the name takes the place of the number.
-    fn candidates(&self, unnumbered: &BTreeSet<&str>) -> [String; CHOICES] {
+    fn candidates(&self, unnumbered: &BTreeSet<&str>) -> [String; NAME_CHOICES] {
         let [name, short] = self.own_names();
         let ordinal = self.ordinal.as_deref();
         let ordinal =
@@ -93,14 +93,14 @@ fn numbered_role(name: &str) -> Option<&str> {
 /// host's own name wins over one that is derived from another's. If the name of a host looks like a number in a role, no number of that role is a
 /// name: another host may have had that number's name until it left, and somebody who still uses it must not reach the host that has the number.
 #[must_use]
-pub fn named(nodes: &[Node]) -> Vec<(&Node, Vec<String>)> {
+pub fn assign_names(nodes: &[Node]) -> Vec<(&Node, Vec<String>)> {
     let mut nodes: Vec<&Node> = nodes.iter().collect();
     nodes.sort_unstable();
     nodes.dedup_by_key(|node| (&node.namespace, &node.name));
     let unnumbered = nodes.iter().flat_map(|node| node.own_names());
     let unnumbered: BTreeSet<&str> = unnumbered.filter_map(numbered_role).collect();
     // For each name, how many nodes have it at each preference.
-    let mut claims: BTreeMap<String, [usize; CHOICES]> = BTreeMap::new();
+    let mut claims: BTreeMap<String, [usize; NAME_CHOICES]> = BTreeMap::new();
     for node in &nodes {
         let candidates = node.candidates(&unnumbered);
         for (choice, name) in candidates.iter().enumerate() {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leads_to_one_node() {
+    fn no_two_nodes_have_the_same_name() {
         for (nodes, expected) in [
             (vec![("metal", "a")], vec![vec!["a", "a.metal"]]),
             (
@@ -162,7 +162,7 @@ mod tests {
                 .iter()
                 .map(|(namespace, name)| node(namespace, name))
                 .collect();
-            let names: Vec<_> = named(&nodes).into_iter().map(|(_, names)| names).collect();
+            let names: Vec<_> = assign_names(&nodes).into_iter().map(|(_, names)| names).collect();
             assert_eq!(names, expected);
         }
     }
@@ -205,7 +205,7 @@ mod tests {
             ),
             (vec![numbered("a", "My_Role", 0)], vec![vec!["a", "a.metal"]]),
         ] {
-            let names: Vec<_> = named(&nodes).into_iter().map(|(_, names)| names).collect();
+            let names: Vec<_> = assign_names(&nodes).into_iter().map(|(_, names)| names).collect();
             assert_eq!(names, expected);
         }
     }

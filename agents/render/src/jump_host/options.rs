@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 /// Options without a value.
-const FLAGS: [&str; 10] = [
+const FLAG_OPTIONS: [&str; 10] = [
     "no-agent-forwarding",
     "no-port-forwarding",
     "no-pty",
@@ -17,9 +17,9 @@ const FLAGS: [&str; 10] = [
     "verify-required",
 ];
 /// Whether a value has the form that sshd reads.
-type Form = fn(&str) -> bool;
+type ValueCheck = fn(&str) -> bool;
 /// Options with a value.
-const VALUES: [(&str, Form); 3] = [
+const VALUE_OPTIONS: [(&str, ValueCheck); 3] = [
     ("expiry-time", is_time),
     ("from", is_list_of_sources),
     ("permitopen", is_destination),
@@ -29,23 +29,23 @@ const VALUES: [(&str, Form); 3] = [
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A quote is not closed, or something follows a quote.
-    #[error("its options are not separated by commas")]
+    #[error("must have options that are separated by commas")]
     Separation,
     /// An option that is not allowed.
     #[error(
         "option {0:?} is not allowed (allowed are {allowed})",
-        allowed = FLAGS.into_iter().chain(VALUES.map(|(name, _)| name)).collect::<Vec<_>>().join(", ")
+        allowed = FLAG_OPTIONS.into_iter().chain(VALUE_OPTIONS.map(|(name, _)| name)).collect::<Vec<_>>().join(", ")
     )]
     Forbidden(String),
     /// A value is not what sshd reads.
-    #[error("option {0}: its value is not of the form that sshd reads")]
+    #[error("option {0}: must have a value in the form that sshd reads")]
     Value(&'static str),
     /// The option occurs twice, and sshd accepts it once.
-    #[error("option {0} is there twice")]
+    #[error("option {0} occurs twice: must occur once")]
     Twice(&'static str),
 }
 
-/// Options as sshd reads them, separated by commas.
+/// Parses options as sshd does. Returns them separated by commas.
 ///
 /// # Errors
 /// The first that cannot be used.
@@ -58,11 +58,13 @@ pub fn parse(text: &str) -> Result<String, Error> {
             None => (option, None),
         };
         let Some(value) = value else {
-            let flag = FLAGS.into_iter().find(|flag| flag.eq_ignore_ascii_case(name));
+            let flag = FLAG_OPTIONS
+                .into_iter()
+                .find(|flag| flag.eq_ignore_ascii_case(name));
             parsed.push(flag.ok_or_else(|| Error::Forbidden(printable(name)))?.to_owned());
             continue;
         };
-        let mut known = VALUES.into_iter();
+        let mut known = VALUE_OPTIONS.into_iter();
         let Some((name, is_value)) = known.find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
             return Err(Error::Forbidden(printable(name)));
         };
@@ -81,12 +83,12 @@ pub fn parse(text: &str) -> Result<String, Error> {
     Ok(parsed.join(","))
 }
 
-/// The name, cut off: a hostile one may be long.
+/// The first 40 characters of the name: a hostile one may be long.
 fn printable(name: &str) -> String {
     name.chars().take(40).collect()
 }
 
-/// At commas outside of quotes.
+/// Splits options at commas outside of quotes.
 fn split(text: &str) -> Result<Vec<&str>, Error> {
     let mut quoted = false;
     let options: Vec<&str> = text

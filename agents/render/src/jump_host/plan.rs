@@ -13,7 +13,7 @@ use crate::metadata::Instance;
 /// Where the pods reach `PowerService`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PowerService {
-    /// Its host and port.
+    /// Host and port of the service.
     pub address: Address,
     /// The CA certificates that its certificate is issued from (PEM), where they are known.
     pub ca: Option<String>,
@@ -32,19 +32,19 @@ impl PowerService {
 /// Everything that a jump host is rendered from.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
-    /// Its cluster.
+    /// The SIPCluster of the jump host.
     pub cluster: &'a Cluster,
-    /// Its entry.
+    /// Entry of `services.jumpHost`.
     pub jump_host: &'a JumpHost,
     /// The image with our programs.
     pub tools: &'a Image,
-    /// `PowerService`.
+    /// The `PowerService` that the command `host` calls.
     pub power: &'a PowerService,
     /// Keys that may log in.
     pub keys: Vec<AuthorizedKey>,
-    /// Authorities whose certificates may.
+    /// Authorities whose certificates may log in.
     pub authorities: Vec<Authority>,
-    /// Its own keys.
+    /// Host keys of the jump host.
     pub host_keys: &'a HostKeys,
     /// The nodes that it leads to.
     pub nodes: Vec<Node>,

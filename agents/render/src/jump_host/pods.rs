@@ -17,11 +17,11 @@ use crate::running::STARTED_PATH;
 use crate::{api_access, pod};
 
 /// SIP's name of the container; with another, its container would stay beside ours.
-const CONTAINER: &str = "jumphost";
-/// Copies our programs to where the user's image finds them.
-const INSTALL: &str = "tools";
-/// Keeps the files current.
-const FOLLOW: &str = "follow-keys";
+const SSHD_CONTAINER: &str = "jumphost";
+/// Name of the container that copies our programs to where the user's image finds them.
+const INSTALL_CONTAINER: &str = "tools";
+/// Name of the container that keeps the files current.
+const FOLLOW_CONTAINER: &str = "follow-keys";
 /// How long sessions may go on after their pod is deleted.
 const DRAIN_SECONDS: i64 = 60;
 /// How long sshd takes new connections after its pod is deleted: nodes learn that it ends a moment later than the API server.
@@ -38,8 +38,8 @@ fn pod_spec(plan: &Plan<'_>) -> PodSpec {
     let (volumes, mounts) = volumes::all(plan);
     PodSpec {
         service_account_name: Some(instance.name().to_owned()),
-        init_containers: Some(vec![install(plan), follow(plan)]),
-        containers: vec![sshd(plan, mounts)],
+        init_containers: Some(vec![install_container(plan), follow_container(plan)]),
+        containers: vec![sshd_container(plan, mounts)],
         security_context: Some(PodSecurityContext {
             // Volumes are root's and this group's.
             fs_group: Some(USER_ID),
@@ -51,7 +51,12 @@ fn pod_spec(plan: &Plan<'_>) -> PodSpec {
     }
 }
 
-fn ours(name: &str, image: &Image, arguments: Vec<String>, mounts: Vec<VolumeMount>) -> Container {
+fn project_container(
+    name: &str,
+    image: &Image,
+    arguments: Vec<String>,
+    mounts: Vec<VolumeMount>,
+) -> Container {
     Container {
         name: name.to_owned(),
         image: Some(image.to_string()),
@@ -68,10 +73,10 @@ fn ours(name: &str, image: &Image, arguments: Vec<String>, mounts: Vec<VolumeMou
     }
 }
 
-fn install(plan: &Plan<'_>) -> Container {
+fn install_container(plan: &Plan<'_>) -> Container {
     let to = format!("--to={TOOLS}");
-    ours(
-        INSTALL,
+    project_container(
+        INSTALL_CONTAINER,
         plan.tools,
         vec!["install".to_owned(), to],
         vec![programs_mount(false)],
@@ -79,7 +84,7 @@ fn install(plan: &Plan<'_>) -> Container {
 }
 
 /// Starts before sshd, ends after it.
-fn follow(plan: &Plan<'_>) -> Container {
+fn follow_container(plan: &Plan<'_>) -> Container {
     let instance = plan.instance();
     let mut arguments = vec![
         "follow".to_owned(),
@@ -98,8 +103,8 @@ fn follow(plan: &Plan<'_>) -> Container {
             ..pod::http_probe(STARTED_PATH, REPORT_PORT_NAME, 1)
         }),
         liveness_probe: Some(pod::http_probe("/healthz", REPORT_PORT_NAME, 10)),
-        ..ours(
-            FOLLOW,
+        ..project_container(
+            FOLLOW_CONTAINER,
             plan.tools,
             arguments,
             vec![files_mount(false), api_access::mount()],
@@ -108,7 +113,7 @@ fn follow(plan: &Plan<'_>) -> Container {
 }
 
 /// The user's image, with our command: it needs sshd, the account and a shell, and nothing else.
-fn sshd(plan: &Plan<'_>, mounts: Vec<VolumeMount>) -> Container {
+fn sshd_container(plan: &Plan<'_>, mounts: Vec<VolumeMount>) -> Container {
     let cluster = plan.cluster.reference();
     let variable = |name: &str, value: String| EnvVar {
         name: name.to_owned(),
@@ -124,7 +129,7 @@ fn sshd(plan: &Plan<'_>, mounts: Vec<VolumeMount>) -> Container {
         "--log-format=json".to_owned(),
     ];
     Container {
-        name: CONTAINER.to_owned(),
+        name: SSHD_CONTAINER.to_owned(),
         image: Some(plan.jump_host.service().image().to_string()),
         command: Some(vec![format!("{TOOLS}/{PROGRAM}")]),
         args: Some(arguments.into()),

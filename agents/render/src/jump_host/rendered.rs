@@ -11,7 +11,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use super::interface::{LISTEN_PORT, POWER_CA_KEY, SSH_PORT, SSH_PORT_NAME, USER};
 use super::plan::Plan;
 use super::{destinations, files, pods, ssh_config, sshd_config};
-use crate::api_access::{self, Access, Readable};
+use crate::api_access::{self, Access, ReadableObjects};
 use crate::exposure::{self, ExposedPort};
 use crate::guards;
 
@@ -30,12 +30,12 @@ pub struct Objects {
     pub policy: NetworkPolicy,
     /// What the sidecar may do.
     pub access: Access,
-    /// Tells the files from others.
+    /// Digest of the files.
     pub digest: String,
 }
 
 impl Plan<'_> {
-    /// Its objects.
+    /// All objects of the jump host.
     #[must_use]
     pub fn objects(&self) -> Objects {
         let files = self.files();
@@ -84,14 +84,17 @@ impl Plan<'_> {
 
     fn access(&self) -> Access {
         let instance = self.instance();
-        let files = Readable {
+        let files = ReadableObjects {
             resource: "configmaps",
             names: vec![instance.name().to_owned()],
         };
-        let node_keys = self.jump_host.node_ssh_private_keys().map(|name| Readable {
-            resource: "secrets",
-            names: vec![name.to_owned()],
-        });
+        let node_keys = self
+            .jump_host
+            .node_ssh_private_keys()
+            .map(|name| ReadableObjects {
+                resource: "secrets",
+                names: vec![name.to_owned()],
+            });
         api_access::access(&instance, std::iter::once(files).chain(node_keys))
     }
 }

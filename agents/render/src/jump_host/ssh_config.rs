@@ -3,11 +3,14 @@
 use std::fmt::Write as _;
 
 use super::interface::{DIRECTORY, HOME, IDENTITIES, KNOWN_HOSTS, USER};
-use super::nodes::{Node, named};
+use super::nodes::{Node, assign_names};
 
 pub(super) fn text(nodes: &[Node]) -> String {
     let mut text = format!("# The jump-host agent writes this file.\nInclude {DIRECTORY}/{IDENTITIES}\n");
-    for (node, names) in named(nodes).into_iter().filter(|(_, names)| !names.is_empty()) {
+    for (node, names) in assign_names(nodes)
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
+    {
         // Writing to a String cannot fail.
         let _ = write!(
             text,

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 
 use super::destinations::forwarded;
 use super::files::{AUTHORITIES, AUTHORIZED_KEYS, PRINCIPALS};
-use super::host_keys::OWN;
+use super::host_keys::GENERATED_KEY;
 use super::interface::{DIRECTORY, HOST_KEYS, LISTEN_PORT, USER};
 use super::plan::Plan;
 
 /// What every jump host has alike.
-const FIXED: &str = "\
+const FIXED_KEYWORDS: &str = "\
 # Only root can change to another user: everybody logs in to the account that sshd runs as.
 PidFile none
 UsePAM no
@@ -54,9 +54,9 @@ pub(super) fn text(plan: &Plan<'_>) -> String {
     if plan.host_keys.names().next().is_none() {
         // Without a `HostKey` line sshd would use the host keys of its image, which are known to everybody with the image. With it, sshd does not
         // start without this file.
-        line(&mut text, format_args!("HostKey {HOST_KEYS}/{OWN}"));
+        line(&mut text, format_args!("HostKey {HOST_KEYS}/{GENERATED_KEY}"));
     }
-    text.push_str(FIXED);
+    text.push_str(FIXED_KEYWORDS);
     line(
         &mut text,
         format_args!("AuthorizedKeysFile {DIRECTORY}/{AUTHORIZED_KEYS}"),

@@ -12,9 +12,9 @@ use super::interface::{
 use super::plan::Plan;
 use crate::api_access;
 
-const FILES: &str = "files";
-const PROGRAMS: &str = "tools";
-/// Seconds for which a token for `PowerService` holds; the kubelet renews it before.
+const FILES_VOLUME: &str = "files";
+const PROGRAMS_VOLUME: &str = "tools";
+/// Lifetime of a token for `PowerService`, in seconds; the kubelet renews it before.
 const POWER_TOKEN_SECONDS: i64 = 600;
 
 /// A volume, and its mount in the container of sshd.
@@ -40,12 +40,12 @@ pub(super) fn all(plan: &Plan<'_>) -> (Vec<Volume>, Vec<VolumeMount>) {
 
 /// The files that the sidecar writes, for the sidecar. They are in memory: among them are private keys.
 pub(super) fn files_mount(read_only: bool) -> VolumeMount {
-    mount(FILES, DIRECTORY, read_only)
+    mount(FILES_VOLUME, DIRECTORY, read_only)
 }
 
 /// The programs, for the container that copies them.
 pub(super) fn programs_mount(read_only: bool) -> VolumeMount {
-    mount(PROGRAMS, TOOLS, read_only)
+    mount(PROGRAMS_VOLUME, TOOLS, read_only)
 }
 
 fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
@@ -70,11 +70,11 @@ fn empty(name: &str, limit: &str, medium: Option<&str>) -> Volume {
 }
 
 fn files() -> Mounted {
-    (empty(FILES, "8Mi", Some("Memory")), files_mount(true))
+    (empty(FILES_VOLUME, "8Mi", Some("Memory")), files_mount(true))
 }
 
 fn programs() -> Mounted {
-    (empty(PROGRAMS, "256Mi", None), programs_mount(true))
+    (empty(PROGRAMS_VOLUME, "256Mi", None), programs_mount(true))
 }
 
 fn writable(name: &str, path: &str, limit: &str) -> Mounted {

@@ -8,27 +8,27 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, PodSpec, PodTemplateSpec}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sha2::{Digest as _, Sha256};
 
-use super::member::{Member, once_each};
+use super::member::{Member, sort_unique};
 use super::plan::Plan;
 use super::pods;
 use super::template::{Error, Template};
 use crate::pod;
 
-/// Hexadecimal digits that distinguish the checks of a namespace.
-const DIGITS: usize = 24;
-/// After this time a check that has not completed is over: its image cannot be had, or no node takes it.
+/// Number of hexadecimal digits that identify a check in its namespace.
+const ID_DIGITS: usize = 24;
+/// Seconds after which a check that has not completed fails: its image cannot be pulled, or no node runs it.
 const DEADLINE_SECONDS: i64 = 120;
-/// After this time a check that has ended is deleted.
-const KEPT_SECONDS: i32 = 60;
-/// A `ConfigMap` holds 1 MiB.
-const TOGETHER: usize = 900_000;
+/// Seconds after which Kubernetes deletes a check that has ended.
+const TTL_SECONDS: i32 = 60;
+/// Maximum size of all configurations of a check, in bytes: a `ConfigMap` holds 1 MiB.
+const MAX_TOTAL_BYTES: usize = 900_000;
 
 /// Checks one template with one image for one load balancer. Which of the three it is, is in its name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// Tells it from other checks of the namespace.
+    /// Identifies the check in its namespace.
     pub id: String,
-    /// Apply it first: the `ConfigMap` goes with it.
+    /// Apply it first: it owns the `ConfigMap`.
     pub job: Job,
     config_map: ConfigMap,
 }
@@ -62,8 +62,8 @@ fn name(id: &str) -> String {
     format!("loadbalancer-check-{id}")
 }
 
-/// With the members that there are, and as far as there is room with none, with hosts of every kind, and with what tenants may
-/// choose chosen otherwise: members come and go, and choices change, without another check.
+/// Checks the configuration with the current members, and as far as they fit those without members, with hosts of every kind, and with the other
+/// values of what tenants can choose: members and choices change without another check.
 pub(super) fn check(plan: &Plan<'_>, members: &[Member], template: &Template) -> Result<Check, Error> {
     let image = plan.entry.image().as_str();
     let mut hasher = Sha256::new();
@@ -72,7 +72,7 @@ pub(super) fn check(plan: &Plan<'_>, members: &[Member], template: &Template) ->
         hasher.update([0]);
     }
     let digest = hex::encode(hasher.finalize());
-    let id = digest.get(..DIGITS).unwrap_or(&digest).to_owned();
+    let id = digest.get(..ID_DIGITS).unwrap_or(&digest).to_owned();
     let labels = labels(plan, &id);
     let metadata = ObjectMeta {
         name: Some(name(&id)),
@@ -81,7 +81,7 @@ pub(super) fn check(plan: &Plan<'_>, members: &[Member], template: &Template) ->
     };
     let mut configs: Vec<(&str, String)> = Vec::new();
     let mut together = 0;
-    let (sample, otherwise) = (sample(plan.cluster), plan.chosen_otherwise());
+    let (sample, otherwise) = (sample_members(plan.cluster), plan.with_other_choices());
     let chosen = format!(
         " (with three servers, balance {}, proxy_protocol {})",
         otherwise.balance.as_str(),
@@ -94,10 +94,10 @@ pub(super) fn check(plan: &Plan<'_>, members: &[Member], template: &Template) ->
         ("otherwise", &chosen, &otherwise, &sample),
     ] {
         let config = template
-            .config(plan, &once_each(members))
-            .map_err(|error| error.with(with))?;
+            .config(plan, &sort_unique(members))
+            .map_err(|error| error.with_servers(with))?;
         together += config.len();
-        if configs.is_empty() || together <= TOGETHER {
+        if configs.is_empty() || together <= MAX_TOTAL_BYTES {
             configs.push((case, config));
         }
     }
@@ -118,7 +118,7 @@ pub(super) fn check(plan: &Plan<'_>, members: &[Member], template: &Template) ->
 }
 
 /// Hosts of one name in two namespaces, of both families, one of them a backup; nothing connects to these addresses.
-fn sample(cluster: &Cluster) -> Vec<Member> {
+fn sample_members(cluster: &Cluster) -> Vec<Member> {
     [
         ("a", "node-1", [192, 0, 2, 1].into(), false),
         ("a", "node-2", [192, 0, 2, 2].into(), true),
@@ -137,7 +137,7 @@ fn file(case: &str) -> String {
     format!("{case}.cfg")
 }
 
-/// Those of the load balancer's pods, but for one: no selector of a load balancer finds a check.
+/// Those of the load balancer's pods, with another name: no selector of a load balancer selects a check.
 fn labels(plan: &Plan<'_>, id: &str) -> BTreeMap<String, String> {
     let mut labels = plan.instance().labels();
     let own = [
@@ -160,7 +160,7 @@ fn job(
         spec: Some(JobSpec {
             backoff_limit: Some(0),
             active_deadline_seconds: Some(DEADLINE_SECONDS),
-            ttl_seconds_after_finished: Some(KEPT_SECONDS),
+            ttl_seconds_after_finished: Some(TTL_SECONDS),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
                     labels: Some(on_pod),

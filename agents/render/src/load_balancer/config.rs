@@ -15,7 +15,7 @@ use super::servers::{self, Server};
 /// billion. Falling short of it is a warning, not a failure to start.
 pub(super) const MAX_CONNECTIONS: u32 = 20_000;
 
-/// SIP's, but for that of checks.
+/// The timeouts of Airship SIP, except that of checks.
 pub(super) const TIMEOUTS: Timeouts = Timeouts {
     queue: "30s",
     connect: "30s",
@@ -24,7 +24,7 @@ pub(super) const TIMEOUTS: Timeouts = Timeouts {
     check: "2s",
 };
 
-/// Of connections to and from members.
+/// Timeouts of connections to and from members.
 #[derive(Serialize)]
 pub(super) struct Timeouts {
     queue: &'static str,
@@ -103,8 +103,8 @@ defaults
 {}",
             hard_stop_seconds(plan),
             plan.balance.as_str(),
-            keywords(plan),
-            Internal(plan),
+            server_keywords(plan),
+            InternalListener(plan),
         )?;
         let servers = servers::servers(members, plan.ports.len());
         for (short, full) in servers.iter().filter_map(Server::abbreviated) {
@@ -148,9 +148,9 @@ backend {backend}
 }
 
 /// Displays as the listener that answers probes and metrics requests.
-pub(super) struct Internal<'a>(pub(super) &'a Plan<'a>);
+pub(super) struct InternalListener<'a>(pub(super) &'a Plan<'a>);
 
-impl fmt::Display for Internal<'_> {
+impl fmt::Display for InternalListener<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(plan) = self;
         write!(
@@ -184,7 +184,7 @@ impl fmt::Display for Internal<'_> {
 
 /// Keywords that follow each server's address. HAProxy notices an address that does not answer after at most 2 s + 2 × 1 s between checks and 3 ×
 /// 2 s of waiting. Checks use the PROXY protocol if connections do.
-pub(super) fn keywords(plan: &Plan<'_>) -> String {
+pub(super) fn server_keywords(plan: &Plan<'_>) -> String {
     let checks = match plan.health {
         Health::ApiServer => {
             "check check-ssl verify none inter 2s fastinter 1s downinter 2s fall 3 rise 2 on-marked-down shutdown-sessions"

@@ -15,8 +15,8 @@ pub struct Member {
     pub is_backup: bool,
 }
 
-/// In order, each host once.
-pub(super) fn once_each(members: &[Member]) -> Vec<&Member> {
+/// The members in order, each host once.
+pub(super) fn sort_unique(members: &[Member]) -> Vec<&Member> {
     let mut members: Vec<_> = members.iter().collect();
     members.sort_unstable();
     members.dedup_by_key(|member| (&member.namespace, &member.name));

@@ -26,13 +26,13 @@ pub struct Membership {
 /// A backend, and the port of the servers in it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Backend {
-    /// Its name.
+    /// Name of the backend.
     pub name: String,
-    /// Port of its servers.
+    /// Port of the servers in the backend.
     pub port: u16,
 }
 
-/// A server.
+/// A server of every backend.
 #[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Server {
     /// Its name in every backend: one word.
@@ -60,7 +60,7 @@ pub(super) fn membership(plan: &Plan<'_>, members: &[&Member]) -> Membership {
     }
     Membership {
         frame: hex::encode(Sha256::digest(frame.as_bytes())),
-        keywords: config::keywords(plan),
+        keywords: config::server_keywords(plan),
         backends: plan
             .ports
             .iter()

@@ -4,8 +4,8 @@
 //! that has read neither of the two later texts would report the same digest, and add the member when it reads the first of them. With the
 //! placement in the text, the digest after a release is that of no earlier configuration.
 
-/// How the line begins.
-const BEGINNING: &str = "# placement ";
+/// Prefix of the line.
+const LINE_PREFIX: &str = "# placement ";
 
 /// The text with a last line that names the position of a placement, such as `1.8`.
 pub(super) fn with_placement(text: &str, position: &str) -> String {
@@ -14,7 +14,7 @@ pub(super) fn with_placement(text: &str, position: &str) -> String {
     } else {
         "\n"
     };
-    format!("{text}{end}{BEGINNING}{position}\n")
+    format!("{text}{end}{LINE_PREFIX}{position}\n")
 }
 
 /// The text without that line: what HAProxy runs is the same for texts that differ in nothing else.
@@ -23,7 +23,7 @@ pub fn without_placement(text: &str) -> &str {
     let body = text.strip_suffix('\n').unwrap_or(text);
     let last = body.rfind('\n').map_or(0, |end| end + 1);
     match (text.get(..last), body.get(last..)) {
-        (Some(before), Some(line)) if line.starts_with(BEGINNING) => before,
+        (Some(before), Some(line)) if line.starts_with(LINE_PREFIX) => before,
         _ => text,
     }
 }

@@ -8,7 +8,7 @@ use crate::metadata::Instance;
 /// The container that makes a running HAProxy follow its configuration.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Sidecar {
-    /// Its image.
+    /// Image of the container.
     pub image: Image,
 }
 
@@ -17,7 +17,7 @@ pub struct Sidecar {
 pub(super) enum Health {
     /// `GET /readyz` over TLS answers 200.
     ApiServer,
-    /// It accepts connections.
+    /// The port accepts connections.
     Connect,
 }
 
@@ -51,7 +51,7 @@ pub struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// In front of API servers.
+    /// A load balancer for API servers.
     #[must_use]
     pub fn control_plane(cluster: &'a Cluster, balancer: &'a ControlPlaneBalancer) -> Self {
         let port = Port {
@@ -72,7 +72,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// In front of workers.
+    /// A load balancer for workers.
     #[must_use]
     pub fn worker(cluster: &'a Cluster, balancer: &'a WorkerBalancer) -> Self {
         let at_nodes = balancer.service().changes().exposure().has_node_ports();
@@ -92,14 +92,14 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// With what makes a running HAProxy follow its configuration. Without it, new pods start for every change.
+    /// The same with a sidecar that makes a running HAProxy follow its configuration. Without it, new pods start for every change.
     #[must_use]
-    pub fn followed_by(self, sidecar: Option<&'a Sidecar>) -> Self {
+    pub fn with_sidecar(self, sidecar: Option<&'a Sidecar>) -> Self {
         Self { sidecar, ..self }
     }
 
-    /// The same for a tenant that has chosen otherwise what can be chosen.
-    pub(super) fn chosen_otherwise(&self) -> Self {
+    /// The same with the other values of what the tenant can choose.
+    pub(super) fn with_other_choices(&self) -> Self {
         let balance = match self.balance {
             Balance::RoundRobin => Balance::LeastConn,
             Balance::LeastConn => Balance::RoundRobin,
@@ -128,8 +128,8 @@ impl<'a> Plan<'a> {
     /// Port of the listener that answers probes (HAProxy itself, never the members behind it) and metrics requests. No Service
     /// leads there.
     pub(super) fn internal_port(&self) -> u16 {
-        const PREFERRED: u16 = 8404;
-        self.free_port(PREFERRED)
+        const PREFERRED_PORT: u16 = 8404;
+        self.free_port(PREFERRED_PORT)
     }
 
     /// Port on which the sidecar reports what HAProxy runs.

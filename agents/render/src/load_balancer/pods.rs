@@ -13,7 +13,7 @@ use super::sidecar;
 use crate::pod;
 
 /// SIP's name of the container; with another, its container would stay beside ours.
-const CONTAINER: &str = "loadbalancer";
+const HAPROXY_CONTAINER: &str = "loadbalancer";
 pub(super) const CONFIG_VOLUME: &str = "haproxy-config";
 pub(super) const CONFIG_DIRECTORY: &str = "/usr/local/etc/haproxy";
 /// How long a pod serves after it is deleted: no new connections reach it, and those that it has may end by themselves.
@@ -53,7 +53,7 @@ fn pod_spec(plan: &Plan<'_>) -> PodSpec {
         security_context: Some(security(plan)),
         termination_grace_period_seconds: Some(GRACE_SECONDS),
         volumes: Some(volumes),
-        ..pod::spec(&instance, pod::NOBODY)
+        ..pod::spec(&instance, pod::NOBODY_UID)
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) fn security(plan: &Plan<'_>) -> PodSecurityContext {
         .any(|port| port.number < FIRST_UNPRIVILEGED_PORT);
     PodSecurityContext {
         sysctls: privileged.then(|| vec![pod::any_port_is_unprivileged()]),
-        ..pod::security(pod::NOBODY)
+        ..pod::security(pod::NOBODY_UID)
     }
 }
 
@@ -84,7 +84,7 @@ fn container(plan: &Plan<'_>) -> Container {
     let config = ["-f".to_owned(), format!("{directory}/{CONFIG_FILE}")];
     let command = ["haproxy", "-W", "-db"].map(str::to_owned).into_iter();
     Container {
-        name: CONTAINER.to_owned(),
+        name: HAPROXY_CONTAINER.to_owned(),
         image: Some(plan.entry.image().to_string()),
         // Ours rather than the image's, which may want to be root or a daemon.
         command: Some(

@@ -9,7 +9,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use super::check::{self, Check};
 use super::config::{self, Config};
 use super::interface::CONFIG_FILE;
-use super::member::{Member, once_each};
+use super::member::{Member, sort_unique};
 use super::placement_line::with_placement;
 use super::plan::Plan;
 use super::sidecar::{self, Access};
@@ -75,28 +75,28 @@ pub fn worker(cluster: &Cluster, balancer: &WorkerBalancer, members: &[Member]) 
 }
 
 impl Plan<'_> {
-    /// Everything, with the built-in configuration.
+    /// All objects, with the built-in configuration.
     #[must_use]
     pub fn objects(&self, members: &[Member]) -> Objects {
-        let members = &once_each(members);
+        let members = &sort_unique(members);
         let membership = self
             .sidecar
             .map(|_| membership::membership(self, members).to_string());
         self.assemble(Config { plan: self, members }.to_string(), membership)
     }
 
-    /// Everything, with the configuration that a template makes of these members. The Deployment records the template, and the
+    /// All objects, with the configuration that a template makes of these members. The Deployment records the template, and the
     /// image that has accepted it.
     ///
     /// # Errors
-    /// Why the template makes none.
-    pub fn objects_by(
+    /// Why the template makes no configuration.
+    pub fn objects_from_template(
         &self,
         members: &[Member],
         template: &Template,
         accepted_by: &str,
     ) -> Result<Objects, Error> {
-        let mut objects = self.assemble(template.config(self, &once_each(members))?, None);
+        let mut objects = self.assemble(template.config(self, &sort_unique(members))?, None);
         let annotations = [
             (annotations::TEMPLATE, template.digest()),
             (annotations::TEMPLATE_IMAGE, accepted_by),

@@ -8,15 +8,15 @@ use sha2::{Digest as _, Sha256};
 
 use super::member::Member;
 
-/// Bytes of a server's name; names of Kubernetes objects stay below. HAProxy reads lines of 2,048 bytes.
-const NAME_BYTES: usize = 384;
-/// A `ConfigMap` holds 1 MiB. Where the servers alone would be more than this, their names are short, and comments say whose
-/// they are.
-const LARGE: usize = 700_000;
-/// Hexadecimal digits of the shortest names.
-const SHORT: usize = 8;
-/// Of a whole digest.
-const DIGITS: usize = 64;
+/// Maximum length of a server's name, in bytes; names of Kubernetes objects are shorter. HAProxy reads lines of 2,048 bytes.
+const MAX_NAME_BYTES: usize = 384;
+/// Maximum size of the servers with full names, in bytes: a `ConfigMap` holds 1 MiB. Otherwise their names are short, and comments have the full
+/// names.
+const MAX_FULL_NAME_BYTES: usize = 700_000;
+/// Minimum number of hexadecimal digits of a short name.
+const MIN_SHORT_DIGITS: usize = 8;
+/// Number of hexadecimal digits of a whole digest.
+const DIGEST_DIGITS: usize = 64;
 
 /// A member as HAProxy knows it.
 pub(super) struct Server {
@@ -60,7 +60,7 @@ pub(super) fn servers(members: &[&Member], ports: usize) -> Vec<Server> {
         })
         .collect();
     let line = |server: &Server| "  server  :30000\n".len() + server.full.len() + server.address.len();
-    if servers.iter().map(line).sum::<usize>() * ports > LARGE {
+    if servers.iter().map(line).sum::<usize>() * ports > MAX_FULL_NAME_BYTES {
         abbreviate(&mut servers);
     }
     servers
@@ -77,9 +77,9 @@ fn abbreviate(servers: &mut [Server]) {
             .iter()
             .map(move |digest| digest.get(..digits).unwrap_or(digest))
     };
-    let digits = (SHORT..DIGITS)
+    let digits = (MIN_SHORT_DIGITS..DIGEST_DIGITS)
         .find(|digits| short(*digits).collect::<BTreeSet<_>>().len() == servers.len())
-        .unwrap_or(DIGITS);
+        .unwrap_or(DIGEST_DIGITS);
     for (server, name) in servers.iter_mut().zip(short(digits)) {
         server.short = Some(name.to_owned());
     }
@@ -106,14 +106,14 @@ fn server_name(
             dots: true
         }
     );
-    if name.len() <= NAME_BYTES {
+    if name.len() <= MAX_NAME_BYTES {
         return name;
     }
     let digest = hex::encode(Sha256::digest(name.as_bytes()));
     // Only ASCII is left, so every byte is a boundary.
     format!(
         "{}_{digest}",
-        name.get(..NAME_BYTES - digest.len() - 1).unwrap_or_default()
+        name.get(..MAX_NAME_BYTES - digest.len() - 1).unwrap_or_default()
     )
 }
 

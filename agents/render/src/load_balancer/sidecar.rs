@@ -7,11 +7,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::interface::REPORT_PORT_NAME;
 use super::plan::{Plan, Sidecar};
 pub use crate::api_access::Access;
-use crate::api_access::{self, Readable};
+use crate::api_access::{self, ReadableObjects};
 use crate::pod;
 use crate::running::STARTED_PATH;
 
-const CONTAINER: &str = "follow-config";
+const SIDECAR_CONTAINER: &str = "follow-config";
 /// What HAProxy reads, and the socket on which its master takes commands.
 pub(super) const DIRECTORY_VOLUME: &str = "haproxy";
 pub(super) const DIRECTORY: &str = "/run/haproxy";
@@ -20,7 +20,7 @@ pub const DRAIN_SECONDS: i64 = 30;
 
 pub(super) fn access(plan: &Plan<'_>) -> Access {
     let instance = plan.instance();
-    let config = Readable {
+    let config = ReadableObjects {
         resource: "configmaps",
         names: vec![instance.name().to_owned()],
     };
@@ -37,7 +37,7 @@ pub(super) fn container(plan: &Plan<'_>, Sidecar { image }: &Sidecar) -> Contain
         ("--drain", format!("{DRAIN_SECONDS}s")),
     ];
     Container {
-        name: CONTAINER.to_owned(),
+        name: SIDECAR_CONTAINER.to_owned(),
         image: Some(image.to_string()),
         restart_policy: Some("Always".to_owned()),
         args: Some(

@@ -11,17 +11,17 @@ use minijinja::{
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::config::{Internal, MAX_CONNECTIONS, TIMEOUTS, Timeouts, hard_stop_seconds};
+use super::config::{InternalListener, MAX_CONNECTIONS, TIMEOUTS, Timeouts, hard_stop_seconds};
 use super::member::Member;
 use super::plan::Plan;
 use super::servers::{self, Server};
 
-/// Longest template, in bytes: several are kept in one `ConfigMap`, which holds 1 MiB.
-pub const MOST: usize = 65_536;
-/// Longest configuration that a template may make, in bytes: it is kept in a `ConfigMap`, which holds 1 MiB.
-const OUTPUT: usize = 900_000;
-/// Instructions of the engine, some of which are several for each server and port: 500 workers × 1,000 ports need fewer.
-const FUEL: u64 = 20_000_000;
+/// Maximum size of a template, in bytes: several are kept in one `ConfigMap`, which holds 1 MiB.
+pub const MAX_TEMPLATE_BYTES: usize = 65_536;
+/// Maximum size of a configuration that a template makes, in bytes: it is kept in a `ConfigMap`, which holds 1 MiB.
+const MAX_OUTPUT_BYTES: usize = 900_000;
+/// Maximum number of instructions of the engine. A template runs several for each server and port; 500 workers × 1,000 ports need fewer.
+const MAX_INSTRUCTIONS: u64 = 20_000_000;
 
 /// A template that was parsed. It may still fail for some members.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -33,10 +33,10 @@ pub struct Template {
 /// Why a template makes no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is too long.
-    #[error("it has {bytes} bytes, and may have {MOST}")]
-    Long {
-        /// What it has.
+    /// The template is too long.
+    #[error("the template has {bytes} bytes: must have at most {MAX_TEMPLATE_BYTES}")]
+    TooLong {
+        /// Size of the template, in bytes.
         bytes: usize,
     },
     /// It is written in Go's `text/template`, as SIP's were.
@@ -46,51 +46,51 @@ pub enum Error {
     Go {
         /// Line of the template, from 1.
         line: usize,
-        /// What is there.
+        /// The action of Go in that line.
         found: String,
-        /// What means the same here.
+        /// What to write in its place.
         instead: &'static str,
     },
-    /// The engine refuses it.
+    /// The engine refuses the template, or fails.
     #[error("line {line}: {what}")]
     Engine {
         /// Line of the template, from 1.
         line: usize,
-        /// In the engine's words.
+        /// The error of the engine.
         what: String,
     },
-    /// It makes too much.
-    #[error("the configuration that it generates has more than {OUTPUT} bytes")]
-    Output,
+    /// The configuration is too long.
+    #[error("the configuration that the template generates has more than {MAX_OUTPUT_BYTES} bytes")]
+    OutputTooLong,
 }
 
 impl Error {
     /// Adds to the message with which servers the engine fails.
-    pub(super) fn with(self, servers: &str) -> Self {
+    pub(super) fn with_servers(self, servers: &str) -> Self {
         match self {
             Self::Engine { line, what } => Self::Engine {
                 line,
                 what: format!("{what}{servers}"),
             },
-            long @ Self::Long { .. } => long,
+            long @ Self::TooLong { .. } => long,
             go @ Self::Go { .. } => go,
-            Self::Output => Self::Output,
+            Self::OutputTooLong => Self::OutputTooLong,
         }
     }
 }
 
-/// What a template is given. Every text in it is one word without quotes, so that no name adds a line or an argument.
+/// The data for a template. Every text in it is one word without quotes, so that no name adds a line or an argument.
 #[derive(Serialize)]
-struct Data<'a> {
-    /// Of the load balancer's objects.
+struct TemplateData<'a> {
+    /// Name of the load balancer's objects.
     name: &'a str,
-    cluster: Named<'a>,
+    cluster: ClusterData<'a>,
     servers: Vec<ServerData<'a>>,
     /// Whether a server is a backup.
     has_backups: bool,
     ports: Vec<PortData<'a>>,
     balance: &'static str,
-    /// Never of API servers.
+    /// Always false for API servers.
     proxy_protocol: bool,
     timeouts: Timeouts,
     max_connections: u32,
@@ -100,14 +100,14 @@ struct Data<'a> {
 }
 
 #[derive(Serialize)]
-struct Named<'a> {
+struct ClusterData<'a> {
     namespace: &'a str,
     name: &'a str,
 }
 
 #[derive(Serialize)]
 struct ServerData<'a> {
-    /// As HAProxy is to know it.
+    /// Name of the server in HAProxy.
     name: &'a str,
     /// `NAMESPACE.NAME` of its host; the same, unless there are very many servers.
     full_name: &'a str,
@@ -124,18 +124,18 @@ struct PortData<'a> {
 }
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// What is wrong, and in which line.
+    /// The first fault, with its line.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        if text.len() > MOST {
-            return Err(Error::Long { bytes: text.len() });
+        if text.len() > MAX_TEMPLATE_BYTES {
+            return Err(Error::TooLong { bytes: text.len() });
         }
-        go::refuse(text)?;
+        go::refuse_go_actions(text)?;
         environment()?
             .template_from_str(text)
-            .map_err(|error| engine(&error))?;
+            .map_err(|error| engine_error(&error))?;
         Ok(Self {
             text: text.to_owned(),
             digest: hex::encode(Sha256::digest(text.as_bytes())),
@@ -157,13 +157,13 @@ impl Template {
     /// The configuration. The listener for probes and metrics requests is added behind the template's output, so that no template can lose it.
     pub(super) fn config(&self, plan: &Plan<'_>, members: &[&Member]) -> Result<String, Error> {
         let servers = servers::servers(members, plan.ports.len());
-        let data = Data {
+        let data = TemplateData {
             name: plan.entry.object_name().as_str(),
-            cluster: Named {
+            cluster: ClusterData {
                 namespace: plan.cluster.namespace(),
                 name: plan.cluster.name(),
             },
-            servers: servers.iter().map(server).collect(),
+            servers: servers.iter().map(server_data).collect(),
             has_backups: servers.iter().any(|server| server.is_backup),
             ports: plan
                 .ports
@@ -180,16 +180,16 @@ impl Template {
             hard_stop_seconds: hard_stop_seconds(plan),
             internal_port: plan.internal_port(),
         };
-        let mut made = Bounded::default();
+        let mut made = BoundedWriter::default();
         let environment = environment()?;
         let template = environment
             .template_from_str(&self.text)
-            .map_err(|error| engine(&error))?;
+            .map_err(|error| engine_error(&error))?;
         let rendered = template.render_captured_to(Value::from(Serde(&data)), &mut made);
         if made.full {
-            return Err(Error::Output);
+            return Err(Error::OutputTooLong);
         }
-        rendered.map_err(|error| engine(&error))?;
+        rendered.map_err(|error| engine_error(&error))?;
         // What the engine writes is text. Nothing is before it, so that haproxy counts its lines as its author does.
         let text = String::from_utf8_lossy(&made.bytes);
         Ok(format!(
@@ -202,12 +202,12 @@ defaults internal
 
 {}",
             self.digest,
-            Internal(plan),
+            InternalListener(plan),
         ))
     }
 }
 
-fn server(server: &Server) -> ServerData<'_> {
+fn server_data(server: &Server) -> ServerData<'_> {
     ServerData {
         name: server.name(),
         full_name: server.full_name(),
@@ -223,18 +223,18 @@ fn environment() -> Result<Environment<'static>, Error> {
     let syntax = SyntaxConfig::builder()
         .keep_trailing_newline(true)
         .build()
-        .map_err(|error| engine(&error))?;
+        .map_err(|error| engine_error(&error))?;
     environment.set_syntax(syntax);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_debug(true);
-    environment.set_fuel(Some(FUEL));
+    environment.set_fuel(Some(MAX_INSTRUCTIONS));
     Ok(environment)
 }
 
-fn engine(error: &minijinja::Error) -> Error {
+fn engine_error(error: &minijinja::Error) -> Error {
     let what = match (error.kind(), error.detail()) {
-        (ErrorKind::OutOfFuel, _) => "it does not come to an end".to_owned(),
+        (ErrorKind::OutOfFuel, _) => "the template does not end within the limit of instructions".to_owned(),
         (kind, Some(detail)) => format!("{kind}: {detail}"),
         (kind, None) => kind.to_string(),
     };
@@ -246,14 +246,14 @@ fn engine(error: &minijinja::Error) -> Error {
 
 /// Collects output up to the limit.
 #[derive(Default)]
-struct Bounded {
+struct BoundedWriter {
     bytes: Vec<u8>,
     full: bool,
 }
 
-impl io::Write for Bounded {
+impl io::Write for BoundedWriter {
     fn write(&mut self, more: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + more.len() > OUTPUT {
+        if self.bytes.len() + more.len() > MAX_OUTPUT_BYTES {
             self.full = true;
             return Err(io::ErrorKind::WriteZero.into());
         }

@@ -116,7 +116,7 @@ fn without_a_node_port_the_api_server_picks_one() {
 }
 
 #[test]
-fn the_internal_listener_keeps_out_of_the_way_of_balanced_ports() {
+fn the_internal_listener_avoids_balanced_ports() {
     let cluster = cluster(
         &fixtures::SITE
             .replace("start: 30002", "start: 8404")
@@ -165,7 +165,7 @@ fn low_ports_need_no_capability() {
 }
 
 #[test]
-fn a_budget_is_there_where_it_leaves_a_pod_to_take() {
+fn a_budget_exists_only_with_two_or_more_pods() {
     for (replicas, expected) in [(0, false), (1, false), (2, true), (32, true)] {
         let site = fixtures::SITE.replace("replicas: 3", &format!("replicas: {replicas}"));
         let cluster = cluster(&site);

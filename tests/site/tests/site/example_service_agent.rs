@@ -113,7 +113,7 @@ impl Service for Pages {
         let spec = PodSpec {
             containers: vec![container],
             volumes: Some(vec![volume]),
-            ..pod::spec(&instance, pod::NOBODY)
+            ..pod::spec(&instance, pod::NOBODY_UID)
         };
         let port = ExposedPort {
             name: "https",

@@ -149,7 +149,7 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
         .condition_is(&shop, condition, "False", "CertificateNotReady")
         .await;
     assert!(
-        why.starts_with("auth-shop: cert-manager has not issued it yet"),
+        why.starts_with("auth-shop: cert-manager has not issued the certificate yet"),
         "{why}"
     );
     let asked = certificate(&manager, |_| true).await;
@@ -217,7 +217,7 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
             .is_some_and(|names| names.contains(&json!("localhost")))
     })
     .await;
-    let lacks = "has not issued it for all names yet";
+    let lacks = "has not issued the certificate for all names yet";
     stage
         .condition_mentions(&shop, condition, "False", "CertificateNotReady", lacks)
         .await;

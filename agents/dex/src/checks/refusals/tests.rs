@@ -13,7 +13,10 @@ fn digests(password: &str) -> (Digests, Error) {
 }
 
 /// Answers after a second, and counts.
-fn directory(answer: Answer, count: &Arc<AtomicU32>) -> impl Future<Output = Answer> + Send + 'static {
+fn directory(
+    answer: BindResult,
+    count: &Arc<AtomicU32>,
+) -> impl Future<Output = BindResult> + Send + 'static {
     let count = Arc::clone(count);
     async move {
         count.fetch_add(1, Ordering::SeqCst);
@@ -23,10 +26,10 @@ fn directory(answer: Answer, count: &Arc<AtomicU32>) -> impl Future<Output = Ans
 }
 
 /// How often an account binds in a time, if every bind has this answer, and one is wanted every 10 s.
-async fn binds(refusals: &Refusals, answer: &Answer, lasting: Duration) -> u32 {
+async fn binds(refusals: &Refusals, answer: &BindResult, lasting: Duration) -> u32 {
     let count = Arc::default();
     let began = Instant::now();
-    let mut pace = time::interval(PAUSE);
+    let mut pace = time::interval(CHECK_INTERVAL);
     while began.elapsed() < lasting {
         pace.tick().await;
         let binding = || directory(answer.clone(), &count);
@@ -35,7 +38,7 @@ async fn binds(refusals: &Refusals, answer: &Answer, lasting: Duration) -> u32 {
     count.load(Ordering::SeqCst)
 }
 
-fn refused() -> Answer {
+fn refused() -> BindResult {
     Err(Error::Refused {
         address: "ldap:636".to_owned(),
         account: "cn=search".to_owned(),
@@ -43,7 +46,7 @@ fn refused() -> Answer {
     })
 }
 
-fn unanswered() -> Answer {
+fn unanswered() -> BindResult {
     Err(Error::Unanswered {
         address: "ldap:636".to_owned(),
         account: "cn=search".to_owned(),
@@ -51,14 +54,14 @@ fn unanswered() -> Answer {
     })
 }
 
-fn failed() -> Answer {
+fn failed() -> BindResult {
     Err(Error::Failed {
         address: "ldap:636".to_owned(),
         reason: "result code 51".to_owned(),
     })
 }
 
-fn unreachable() -> Answer {
+fn unreachable() -> BindResult {
     Err(Error::Unreachable {
         address: "ldap:636".to_owned(),
         reason: "connection refused".to_owned(),
@@ -80,23 +83,23 @@ async fn a_refused_account_binds_in_growing_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_binds_are_one() {
+async fn equal_concurrent_binds_are_one() {
     let (refusals, count) = (Refusals::default(), Arc::default());
     let bind = || refusals.answer(digests("wrong"), || directory(refused(), &count));
     let answers = futures::future::join_all((0..50).map(|_| bind())).await;
     assert!(answers.iter().all(|answer| *answer == Some(refused())));
     assert_eq!(count.load(Ordering::SeqCst), 1);
     // The next pause is the first one.
-    time::sleep(PAUSE * 2).await;
+    time::sleep(CHECK_INTERVAL * 2).await;
     bind().await;
     assert_eq!(count.load(Ordering::SeqCst), 2);
 }
 
-/// They all wait for a place before one begins.
+/// They all wait for a slot before one begins.
 #[tokio::test(start_paused = true)]
-async fn equal_binds_that_wait_for_a_place_are_one() {
+async fn equal_binds_that_wait_for_a_slot_are_one() {
     let (refusals, others, count) = (Refusals::default(), Arc::default(), Arc::default());
-    for other in 0..AT_ONCE {
+    for other in 0..MAX_CONCURRENT_BINDS {
         let bind = refusals.answer(digests(&other.to_string()), || directory(Ok(()), &others));
         let _ = time::timeout(Duration::from_millis(1), bind).await;
     }
@@ -115,7 +118,7 @@ async fn binds_of_one_account_come_one_after_another() {
         let whole = [whole; 32];
         (Digests { account, whole }, lost)
     };
-    let bind = |whole, answer: Answer| {
+    let bind = |whole, answer: BindResult| {
         let count = Arc::clone(&count);
         let refusals = refusals.clone();
         async move {
@@ -140,7 +143,7 @@ async fn a_directory_that_fails_after_refusals_keeps_its_pause() {
     for (then, expected) in [(failed(), 5..=7), (unreachable(), 360..=420)] {
         let (refusals, hour) = (Refusals::default(), Duration::from_hours(1));
         binds(&refusals, &refused(), hour).await;
-        time::sleep(LONGEST).await;
+        time::sleep(MAX_BIND_PAUSE).await;
         let found = binds(&refusals, &then, hour).await;
         assert!(expected.contains(&found), "{found} {then:?}");
         if then == failed() {
@@ -179,13 +182,13 @@ async fn a_refusal_is_known_while_another_password_is_tried() {
     }
     assert_eq!(count.load(Ordering::SeqCst), 2);
     // One that is accepted begins anew.
-    time::sleep(PAUSE * 2).await;
+    time::sleep(CHECK_INTERVAL * 2).await;
     let accepted = refusals.answer(digests("wrong"), || directory(Ok(()), &count));
     assert_eq!(accepted.await, Some(Ok(())));
     refusals
         .answer(digests("wrong"), || directory(refused(), &count))
         .await;
-    time::sleep(PAUSE * 2).await;
+    time::sleep(CHECK_INTERVAL * 2).await;
     refusals
         .answer(digests("wrong"), || directory(refused(), &count))
         .await;
@@ -193,58 +196,58 @@ async fn a_refusal_is_known_while_another_password_is_tried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_known_is_bounded_and_forgotten() {
+async fn refused_accounts_are_bounded_and_forgotten() {
     let (refusals, count) = (Refusals::default(), Arc::default());
-    for password in 0..KNOWN + 10 {
+    for password in 0..MAX_REFUSED_ACCOUNTS + 10 {
         let bind = digests(&password.to_string());
         let (Digests { account, .. }, _) = bind;
         refusals.answer(bind, || directory(refused(), &count)).await;
-        let known = refusals.0.known();
-        assert!(known.refused.len() <= KNOWN && known.refused.contains_key(&account));
+        let known = refusals.0.accounts();
+        assert!(known.refused.len() <= MAX_REFUSED_ACCOUNTS && known.refused.contains_key(&account));
     }
-    assert!(!refusals.are_forgotten(Instant::now()));
+    assert!(!refusals.are_unused(Instant::now()));
     let user = refusals.clone();
-    let later = Instant::now() + REMEMBERED + LONGEST;
-    assert!(!refusals.are_forgotten(later));
+    let later = Instant::now() + REFUSAL_TTL + MAX_BIND_PAUSE;
+    assert!(!refusals.are_unused(later));
     drop(user);
-    assert!(refusals.are_forgotten(later));
+    assert!(refusals.are_unused(later));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_does_not_end_the_pauses() {
     let refusals = Refusals::default();
     binds(&refusals, &refused(), Duration::from_mins(20)).await;
-    binds(&refusals, &unreachable(), REMEMBERED * 2).await;
+    binds(&refusals, &unreachable(), REFUSAL_TTL * 2).await;
     // It was asked for a moment ago.
-    assert!(!refusals.are_forgotten(Instant::now() + REMEMBERED - PAUSE * 3));
-    assert!(refusals.are_forgotten(Instant::now() + REMEMBERED + PAUSE));
+    assert!(!refusals.are_unused(Instant::now() + REFUSAL_TTL - CHECK_INTERVAL * 3));
+    assert!(refusals.are_unused(Instant::now() + REFUSAL_TTL + CHECK_INTERVAL));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bind_waits_for_a_place_for_a_bounded_time() {
+async fn a_bind_waits_for_a_slot_for_a_bounded_time() {
     let refusals = Refusals::default();
     let hangs = || async {
         time::sleep(Duration::from_mins(1)).await;
         unreachable()
     };
-    for other in 0..AT_ONCE {
+    for other in 0..MAX_CONCURRENT_BINDS {
         let bind = refusals.answer(digests(&other.to_string()), hangs);
         let _ = time::timeout(Duration::from_millis(1), bind).await;
     }
     let began = Instant::now();
     assert_eq!(refusals.answer(digests("last"), hangs).await, None);
-    assert!(began.elapsed() <= OTHERS + Duration::from_secs(1));
+    assert!(began.elapsed() <= BIND_WAIT_TIMEOUT + Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_has_a_bounded_number_of_binds() {
     let (refusals, count) = (Refusals::default(), Arc::default());
-    for password in 0..AT_ONCE * 2 {
+    for password in 0..MAX_CONCURRENT_BINDS * 2 {
         let bind = refusals.answer(digests(&password.to_string()), || directory(Ok(()), &count));
         let _ = time::timeout(Duration::from_millis(1), bind).await;
     }
     let begun = usize::try_from(count.load(Ordering::SeqCst)).unwrap();
-    assert_eq!(begun, AT_ONCE);
+    assert_eq!(begun, MAX_CONCURRENT_BINDS);
     // They end, and others begin.
     assert_eq!(
         refusals
@@ -267,7 +270,7 @@ async fn a_bind_that_panics_is_tried_again_after_a_pause() {
         refusals.answer(digests("right"), binding).await
     };
     assert_eq!(again().await, Some(Err(lost)));
-    time::sleep(PAUSE * 2).await;
+    time::sleep(CHECK_INTERVAL * 2).await;
     assert_eq!(again().await, Some(Ok(())));
 }
 
@@ -287,7 +290,7 @@ async fn a_bind_waits_for_others_of_its_account_for_a_bounded_time() {
     });
     let found = futures::future::join_all(binds).await;
     assert!(
-        began.elapsed() <= OTHERS + Duration::from_secs(10),
+        began.elapsed() <= BIND_WAIT_TIMEOUT + Duration::from_secs(10),
         "{:?}",
         began.elapsed()
     );
@@ -295,7 +298,7 @@ async fn a_bind_waits_for_others_of_its_account_for_a_bounded_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_directory_that_fails_itself_is_asked_again_soon() {
+async fn a_directory_that_fails_has_no_growing_pauses() {
     let bind = Bind::with_password("right");
     let minute = Duration::from_mins(1);
     // By RFC 4511: operationsError, timeLimitExceeded, busy, unavailable, other.
@@ -309,11 +312,11 @@ async fn a_directory_that_fails_itself_is_asked_again_soon() {
         (48, false),
         (53, false),
     ] {
-        let found = bind.judged("cn=search".to_owned(), code);
+        let found = bind.bind_result("cn=search".to_owned(), code);
         let count = binds(&Refusals::default(), &found, minute).await;
         assert_eq!(count > 3, again, "{count} {found:?}");
     }
-    let why = bind.judged(String::new(), 48).unwrap_err().to_string();
+    let why = bind.bind_result(String::new(), 48).unwrap_err().to_string();
     assert!(
         why.ends_with("refuses the bind as anonymous: result code 48"),
         "{why}"

@@ -3,7 +3,7 @@
 use super::*;
 
 /// An entry of a SIPCluster, and what is bound for it where these are the entries.
-fn entry(name: &str, entries: &str) -> (Key, Asker, Tenants) {
+fn entry(name: &str, entries: &str) -> (Key, Requester, Tenants) {
     let key = Key {
         uid: "uid".to_owned(),
         ..key("a", name)
@@ -34,14 +34,14 @@ async fn the_check_of_another_entry_goes_by_the_entries_of_now() {
             Ok(())
         }
     };
-    let (before, asker, tenants) = entry("before", "before");
-    checks.bind(&before, &asker, &tenants);
+    let (before, requester, tenants) = entry("before", "before");
+    checks.reconcile_bindings(&before, &requester, &tenants);
     let running = tokio::spawn(checks.clone().run_by(sender, check));
     begins.recv().await.unwrap();
-    let (added, asker, tenants) = entry("added", "before, added");
-    checks.bind(&added, &asker, &tenants);
+    let (added, requester, tenants) = entry("added", "before, added");
+    checks.reconcile_bindings(&added, &requester, &tenants);
     for _ in 0..2 {
-        let begins = time::timeout(CHECK / 2, begins.recv()).await.unwrap();
+        let begins = time::timeout(CHECK_TIMEOUT / 2, begins.recv()).await.unwrap();
         assert!(begins == tenants.named.clone().and_then(Result::ok));
     }
     running.abort();
@@ -51,36 +51,36 @@ async fn the_check_of_another_entry_goes_by_the_entries_of_now() {
 #[test]
 fn an_entry_without_kubeconfig_is_no_former_one() {
     let checks = Checks::default();
-    let (before, asker, tenants) = entry("before", "before");
-    checks.bind(&before, &asker, &tenants);
-    let (added, asker, tenants) = entry("added", "before, added");
+    let (before, requester, tenants) = entry("before", "before");
+    checks.reconcile_bindings(&before, &requester, &tenants);
+    let (added, requester, tenants) = entry("added", "before, added");
     let by_hand = Tenants {
         named: None,
         ..tenants.clone()
     };
-    checks.bind(&added, &asker, &by_hand);
+    checks.reconcile_bindings(&added, &requester, &by_hand);
     let (_, target) = checks.due(Instant::now(), &Running::new()).remove(0);
     assert!(target.tenant == tenants.named.and_then(Result::ok));
 }
 
 /// Its bindings are deleted by the next check of each other entry.
 #[test]
-fn nothing_is_found_once_an_entry_is_removed() {
+fn a_removed_entry_resets_the_results_of_the_others() {
     let checks = Checks::default();
     let names = ["a", "b"];
     let found = |name: &str| {
         let providers = checks.providers();
-        providers.checked[&entry(name, "").0].found.clone()
+        providers.checked[&entry(name, "").0].result.clone()
     };
     let bind = |name: &str, entries: &str, generation: i64| {
         let (key, (cluster, _), tenants) = entry(name, entries);
-        checks.bind(&key, &(cluster, generation), &tenants);
+        checks.reconcile_bindings(&key, &(cluster, generation), &tenants);
     };
     for name in names {
         bind(name, "a, b, c", 1);
     }
     for (key, target) in checks.due(Instant::now(), &Running::new()) {
-        checks.store(&key, &target, Ok(()));
+        checks.record(&key, &target, Ok(()));
     }
     assert_eq!(names.map(found), [Some(Ok(())), Some(Ok(()))]);
     for name in names {
@@ -92,8 +92,8 @@ fn nothing_is_found_once_an_entry_is_removed() {
 #[tokio::test]
 async fn no_check_begins_beside_one_by_an_earlier_spec() {
     let checks = Checks::default();
-    let (before, asker, tenants) = entry("before", "before");
-    checks.bind(&before, &asker, &tenants);
+    let (before, requester, tenants) = entry("before", "before");
+    checks.reconcile_bindings(&before, &requester, &tenants);
     let mut hanging = JoinSet::<()>::new();
     let begun = checks.due(Instant::now(), &Running::new());
     let running: Running = begun
@@ -102,8 +102,8 @@ async fn no_check_begins_beside_one_by_an_earlier_spec() {
         .collect();
     assert_eq!(running.len(), 1);
     for name in ["added", "before"] {
-        let (key, asker, tenants) = entry(name, "before, added");
-        checks.bind(&key, &asker, &tenants);
+        let (key, requester, tenants) = entry(name, "before, added");
+        checks.reconcile_bindings(&key, &requester, &tenants);
         assert!(checks.due(Instant::now(), &running).is_empty(), "{name}");
     }
     applied(&checks, &key("a", "another"), target("a", "CA"));

@@ -1,11 +1,11 @@
 //! Clusters in which bindings are not to be any more.
 
 use super::*;
-use crate::tenant::{InUse, stored::Stored};
+use crate::tenant::{InUse, stored::StoredKubeconfig};
 
 /// A former cluster, by the kubeconfig in its Secret.
 fn former_tenant(kubeconfig: &str) -> Tenant {
-    let stored = Stored::new("tenants", "former", kubeconfig.as_bytes());
+    let stored = StoredKubeconfig::new("tenants", "former", kubeconfig.as_bytes());
     Tenant::former(stored, GroupBindings::default(), InUse::None)
 }
 
@@ -13,28 +13,33 @@ fn former_tenant(kubeconfig: &str) -> Tenant {
 fn a_former_cluster_is_checked_by_itself_until_it_is_left() {
     let checks = Checks::default();
     let shop = key("tenants", "shop");
-    let asker = || (ObjectRef::new("shop").within("tenants"), 1);
+    let requester = || (ObjectRef::new("shop").within("tenants"), 1);
     let tenant = |kubeconfig: &str| Tenant::new(kubeconfig.as_bytes().to_vec(), GroupBindings::default());
-    let former = |secret: &str, kubeconfig: &str| Former {
+    let former = |secret: &str, kubeconfig: &str| FormerTenant {
         secret: secret.to_owned(),
         tenant: Ok(former_tenant(kubeconfig)),
     };
-    let binds = |formers: Vec<Former>| {
+    let binds = |formers: Vec<FormerTenant>| {
         let tenants = Tenants {
             former: formers,
             ..named(tenant("new"))
         };
-        checks.bind(&shop, &asker(), &tenants);
+        checks.reconcile_bindings(&shop, &requester(), &tenants);
     };
     let due = || checks.due(Instant::now(), &Running::new());
-    let is_gone = |secret, kubeconfig| matches!(checks.left(&shop, &former(secret, kubeconfig)), Left::Gone);
+    let is_gone = |secret, kubeconfig| {
+        matches!(
+            checks.former_bindings(&shop, &former(secret, kubeconfig)),
+            FormerBindings::Deleted
+        )
+    };
     let mut tasks = JoinSet::<()>::new();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _entered = runtime.enter();
     let mut begun = |check| Running::from([(tasks.spawn(std::future::pending()).id(), check)]);
 
     // The provider's own check was begun by the former kubeconfig.
-    checks.bind(&shop, &asker(), &named(tenant("old")));
+    checks.reconcile_bindings(&shop, &requester(), &named(tenant("old")));
     let own = begun(due().remove(0));
     binds(vec![former("a", "old")]);
     assert!(checks.due(Instant::now(), &own).is_empty());
@@ -51,16 +56,18 @@ fn a_former_cluster_is_checked_by_itself_until_it_is_left() {
         } else {
             Err((ISSUER_UNREACHABLE, "away".to_owned()))
         };
-        assert!(checks.store(&key, &target, result.clone()).is_some());
+        assert!(checks.record(&key, &target, result.clone()).is_some());
         assert!(!is_gone(expected, "old"));
         assert_eq!(
-            checks.store(&key, &target, result).is_some(),
+            checks.record(&key, &target, result).is_some(),
             expected == "a",
             "a pass follows"
         );
     }
     assert!(is_gone("a", "old") && !is_gone("b", "older"));
-    assert!(matches!(checks.left(&shop, &former("b", "older")), Left::Remain(why) if why == "away"));
+    assert!(
+        matches!(checks.former_bindings(&shop, &former("b", "older")), FormerBindings::Remain(why) if why == "away")
+    );
 
     // Another kubeconfig in the Secret is another cluster.
     binds(vec![former("a", "changed"), former("b", "older")]);
@@ -69,7 +76,7 @@ fn a_former_cluster_is_checked_by_itself_until_it_is_left() {
     // The entry names a former one again while bindings are deleted there.
     let (key, target) = due().into_iter().find(|(key, _)| key.former.is_some()).unwrap();
     let deleting = begun((key, target));
-    checks.bind(&shop, &asker(), &named(tenant("changed")));
+    checks.reconcile_bindings(&shop, &requester(), &named(tenant("changed")));
     assert!(checks.due(Instant::now(), &deleting).is_empty());
     assert_eq!(due().len(), 1);
 
@@ -81,7 +88,7 @@ fn a_former_cluster_is_checked_by_itself_until_it_is_left() {
 
 /// Former clusters of one entry, and its provider.
 fn bind_former(checks: &Checks, key: &Key, secrets: &[String], groups: &str) {
-    let former = secrets.iter().map(|secret| Former {
+    let former = secrets.iter().map(|secret| FormerTenant {
         secret: secret.clone(),
         tenant: Ok(tenants_former(groups)),
     });
@@ -89,8 +96,8 @@ fn bind_former(checks: &Checks, key: &Key, secrets: &[String], groups: &str) {
         former: former.collect(),
         ..Tenants::none(String::new())
     };
-    let asker = (ObjectRef::new(&key.name).within(&key.namespace), 1);
-    checks.bind(key, &asker, &tenants);
+    let requester = (ObjectRef::new(&key.name).within(&key.namespace), 1);
+    checks.reconcile_bindings(key, &requester, &tenants);
 }
 
 fn former_due(checks: &Checks, now: Instant, running: &Running) -> Vec<String> {
@@ -99,19 +106,21 @@ fn former_due(checks: &Checks, now: Instant, running: &Running) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn checks_that_hang_leave_places_to_former_clusters() {
+async fn checks_that_hang_leave_slots_to_former_clusters() {
     let checks = Checks::default();
-    let names: Vec<String> = (0..OF_NAMESPACE).map(|number| format!("a{number}")).collect();
+    let names: Vec<String> = (0..MAX_NAMESPACE_CHECKS)
+        .map(|number| format!("a{number}"))
+        .collect();
     for name in &names {
         applied(&checks, &key("tenants", name), target("a", "CA"));
     }
     bind_former(&checks, &key("tenants", "shop"), &["first".to_owned()], "a");
     let mut hanging = JoinSet::<()>::new();
     let begun = checks.due(Instant::now(), &Running::new());
-    assert_eq!(begun.len(), OF_NAMESPACE);
+    assert_eq!(begun.len(), MAX_NAMESPACE_CHECKS);
     let mut begun = begun.into_iter();
     let (key_of_first, first) = begun.next().unwrap();
-    checks.store(
+    checks.record(
         &key_of_first,
         &first,
         Err((ISSUER_UNREACHABLE, "hangs".to_owned())),
@@ -121,7 +130,7 @@ async fn checks_that_hang_leave_places_to_former_clusters() {
         .collect();
     // It is due again, and another one is due now.
     applied(&checks, &key("tenants", "another"), target("a", "another CA"));
-    let later = Instant::now() + PAUSE * 2;
+    let later = Instant::now() + CHECK_INTERVAL * 2;
     let another = checks
         .providers()
         .checked
@@ -134,7 +143,7 @@ async fn checks_that_hang_leave_places_to_former_clusters() {
 }
 
 #[test]
-fn former_clusters_that_fail_hold_up_no_other() {
+fn former_clusters_that_fail_delay_no_other() {
     let checks = Checks::default();
     let shop = key("tenants", "shop");
     let mut secrets: Vec<String> = (0..6).map(|number| format!("fails{number}")).collect();
@@ -142,14 +151,14 @@ fn former_clusters_that_fail_hold_up_no_other() {
     let away = || Err((ISSUER_UNREACHABLE, "away".to_owned()));
     for _ in 0..secrets.len() {
         let (key, target) = checks.due(Instant::now(), &Running::new()).remove(0);
-        checks.store(&key, &target, away());
+        checks.record(&key, &target, away());
     }
     // Also where the groups are others.
     secrets.push("works".to_owned());
     for groups in ["a", "b"] {
         bind_former(&checks, &shop, &secrets, groups);
         // The others have waited for longer.
-        let later = Instant::now() + PAUSE * 5;
+        let later = Instant::now() + CHECK_INTERVAL * 5;
         let mut due = former_due(&checks, later, &Running::new());
         due.sort();
         assert_eq!(due, ["fails0", "works"], "{groups}");
@@ -160,13 +169,13 @@ fn former_clusters_that_fail_hold_up_no_other() {
 async fn a_right_does_not_wait_for_a_former_cluster_that_hangs() {
     let checks = Checks::default();
     let shop = key("tenants", "shop");
-    let asker = |generation| (ObjectRef::new("shop").within("tenants"), generation);
+    let requester = |generation| (ObjectRef::new("shop").within("tenants"), generation);
     let bindings = |selector: &str| GroupBindings {
         selector: selector.to_owned(),
         ..GroupBindings::default()
     };
     let tenants = |groups: &str| Tenants {
-        former: vec![Former {
+        former: vec![FormerTenant {
             secret: "first".to_owned(),
             tenant: Ok(tenants_former(groups)),
         }],
@@ -187,16 +196,16 @@ async fn a_right_does_not_wait_for_a_former_cluster_that_hangs() {
             }
         }
     };
-    checks.bind(&shop, &asker(1), &tenants("a"));
+    checks.reconcile_bindings(&shop, &requester(1), &tenants("a"));
     let running = tokio::spawn(checks.clone().run_by(sender, check));
     let mut seen = Vec::new();
     while !seen.contains(&tenants_former("a")) {
         seen.push(begins.recv().await.unwrap());
     }
-    checks.bind(&shop, &asker(2), &tenants("b"));
+    checks.reconcile_bindings(&shop, &requester(2), &tenants("b"));
     let begins_anew =
         async { while begins.recv().await.unwrap() != Tenant::new(b"second".to_vec(), bindings("b")) {} };
-    time::timeout(CHECK / 2, begins_anew).await.unwrap();
+    time::timeout(CHECK_TIMEOUT / 2, begins_anew).await.unwrap();
     running.abort();
 }
 
@@ -205,5 +214,9 @@ fn tenants_former(groups: &str) -> Tenant {
         selector: groups.to_owned(),
         ..GroupBindings::default()
     };
-    Tenant::former(Stored::new("tenants", "first", b"first"), bindings, InUse::None)
+    Tenant::former(
+        StoredKubeconfig::new("tenants", "first", b"first"),
+        bindings,
+        InUse::None,
+    )
 }

@@ -1,19 +1,22 @@
 //! What is deleted at a former API server, beside the one that is used now.
 
-use super::{super::calls::LISTED, *};
+use super::{super::calls::MAX_LISTED_BINDINGS, *};
 
 /// A former API server, and the one that the entry names now.
-async fn leave(former: &Server, used: &Server) -> Result<(), Error> {
+async fn delete_unused(former: &Server, used: &Server) -> Result<(), Error> {
     let used = async { Ok(used.calls()) };
-    former.calls().leave(&desired(&["kept"]), &Used::new(used)).await
+    former
+        .calls()
+        .delete_unused(&desired(&["kept"]), &CurrentServer::new(used))
+        .await
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_deleted_holds_up_no_other() {
+async fn a_refused_deletion_delays_no_other() {
     let refuses: Answers = |_, _, name| Some(if name == "before" { 403 } else { 200 });
     let former = Server::new(&["before", "kept"], &[], refuses);
     let used = Server::new(&[], &[], |_, _, _| Some(200));
-    let why = leave(&former, &used).await.unwrap_err().to_string();
+    let why = delete_unused(&former, &used).await.unwrap_err().to_string();
     assert!(
         why.contains("refuses to delete ClusterRoleBinding before"),
         "{why}"
@@ -27,7 +30,7 @@ async fn what_cannot_be_deleted_holds_up_no_other() {
 #[tokio::test(start_paused = true)]
 async fn bindings_in_use_stay() {
     let both = Server::new(&["before", "kept"], &[], |_, _, _| Some(200));
-    leave(&both, &both).await.unwrap();
+    delete_unused(&both, &both).await.unwrap();
     let mut done = both.done();
     done.sort();
     assert_eq!(
@@ -43,7 +46,10 @@ async fn bindings_in_use_stay() {
         Ok(used.calls())
     };
     let calls = former.calls();
-    calls.leave(&desired(&["kept"]), &Used::new(late)).await.unwrap();
+    calls
+        .delete_unused(&desired(&["kept"]), &CurrentServer::new(late))
+        .await
+        .unwrap();
     assert_eq!(former.done().len(), 4);
 
     // The former one is slow, or a deletion hangs there: the other one has its time.
@@ -63,7 +69,7 @@ async fn bindings_in_use_stay() {
             ..Server::new(&["before", "kept"], &[], answers)
         };
         let used = Server::new(&[], &[], |_, _, _| Some(200));
-        let _ = leave(&former, &used).await;
+        let _ = delete_unused(&former, &used).await;
         for kind in [CLUSTER, NAMESPACED] {
             let expected = format!("DELETE {kind} kept");
             assert!(former.done().contains(&expected), "{:?}", former.done());
@@ -76,7 +82,7 @@ async fn bindings_in_use_stay() {
         late: |_, _, _| 60_000,
         ..Server::new(&[], &[], |_, _, _| Some(200))
     };
-    let why = leave(&former, &used).await.unwrap_err().to_string();
+    let why = delete_unused(&former, &used).await.unwrap_err().to_string();
     assert!(
         why.starts_with("comparing with the bindings that are in use now: ")
             && why.contains("no answer within 4 s to: list"),
@@ -87,7 +93,7 @@ async fn bindings_in_use_stay() {
     let unknown = async { future::pending::<Result<Calls, tenant::Error>>().await };
     let why = former
         .calls()
-        .leave(&desired(&["kept"]), &Used::new(unknown))
+        .delete_unused(&desired(&["kept"]), &CurrentServer::new(unknown))
         .await
         .unwrap_err();
     assert!(
@@ -103,7 +109,7 @@ async fn bindings_in_use_stay() {
 }
 
 /// What is found in three checks of a former API server. `connecting`: how long it takes to connect to each of both.
-async fn left_by(former: &Server, connecting: Duration, used: &Server) -> Result<(), String> {
+async fn check_three_times(former: &Server, connecting: Duration, used: &Server) -> Result<(), String> {
     let mut found = Vec::new();
     for _ in 0..3 {
         let begun = Instant::now();
@@ -114,8 +120,10 @@ async fn left_by(former: &Server, connecting: Duration, used: &Server) -> Result
             time::sleep(connecting).await;
             Ok(used_calls)
         };
-        let left = calls.leave(&desired(&["kept"]), &Used::new(connecting)).await;
-        assert!(begun.elapsed() <= CHECK, "{:?}", begun.elapsed());
+        let left = calls
+            .delete_unused(&desired(&["kept"]), &CurrentServer::new(connecting))
+            .await;
+        assert!(begun.elapsed() <= RECONCILE_TIMEOUT, "{:?}", begun.elapsed());
         found.push(left.map_err(|error| error.to_string()));
     }
     assert!(found.iter().all(|each| *each == found[0]), "{found:?}");
@@ -139,7 +147,7 @@ const CONNECTING: [Duration; 3] = [
 
 /// Otherwise the status would change from check to check, or name the wrong API server.
 #[tokio::test(start_paused = true)]
-async fn the_fault_of_a_slow_server_stays_the_same() {
+async fn the_error_of_a_slow_server_stays_the_same() {
     const HANGS: Late = |_, _, _| 60_000;
     let delete = "https://former does not answer: no answer within 4 s to: delete ClusterRoleBindings";
     let in_use = "comparing with the bindings that are in use now: the tenant's API server https://tenant does not answer: no answer \
@@ -187,14 +195,14 @@ async fn the_fault_of_a_slow_server_stays_the_same() {
                 late: used,
                 ..Server::new(&[], &[], |_, _, _| Some(200))
             };
-            let why = left_by(&former, connecting, &used).await.unwrap_err();
+            let why = check_three_times(&former, connecting, &used).await.unwrap_err();
             assert!(why.ends_with(expected), "{why}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn rights_end_however_slow_the_servers_are() {
+async fn rights_are_deleted_however_slow_the_servers_are() {
     for (late, connecting) in LATE
         .into_iter()
         .flat_map(|late| CONNECTING.map(|time| (late, time)))
@@ -214,9 +222,11 @@ async fn rights_end_however_slow_the_servers_are() {
                 time::sleep(connecting).await;
                 Ok(unused_calls)
             };
-            let left = calls.leave(&desired(&["kept"]), &Used::new(connected)).await;
+            let left = calls
+                .delete_unused(&desired(&["kept"]), &CurrentServer::new(connected))
+                .await;
             left.unwrap();
-            let mut deleted = all(&former.deleted);
+            let mut deleted = texts(&former.deleted);
             deleted.sort();
             let names = ["before", "kept"].into_iter().chain(stale.iter().copied());
             let names = names.collect::<Vec<_>>();
@@ -231,7 +241,7 @@ async fn rights_end_however_slow_the_servers_are() {
             late,
             ..Server::new(&["before", "kept"], &[], answers)
         };
-        let why = left_by(&former, connecting, &unused).await.unwrap_err();
+        let why = check_three_times(&former, connecting, &unused).await.unwrap_err();
         assert!(
             why.ends_with("still has bindings of groups that were deleted"),
             "{why}"
@@ -258,8 +268,8 @@ async fn what_is_in_use_is_listed_after_what_is_deleted() {
         listed: Arc::clone(&former.listed),
         ..Server::new(&["kept"], &[], |_, _, _| Some(200))
     };
-    leave(&former, &used).await.unwrap();
-    let mut listed = all(&former.listed);
+    delete_unused(&former, &used).await.unwrap();
+    let mut listed = texts(&former.listed);
     listed.sort_by_key(|list| list.ends_with(CLUSTER));
     let expected =
         [NAMESPACED, CLUSTER].map(|kind| ["former", "used"].map(|server| format!("{server} {kind}")));
@@ -269,7 +279,7 @@ async fn what_is_in_use_is_listed_after_what_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_while_it_is_not_known_what_is_in_use() {
-    const MANY: [&str; LISTED] = ["other"; LISTED];
+    const MANY: [&str; MAX_LISTED_BINDINGS] = ["other"; MAX_LISTED_BINDINGS];
     let refuses: Answers = |_, _, name| Some(if name == "before" { 403 } else { 200 });
     // A gateway answers, or a list that is not complete.
     let bare = Server {
@@ -282,7 +292,9 @@ async fn nothing_is_deleted_while_it_is_not_known_what_is_in_use() {
         (many, "more bindings of groups than"),
     ] {
         let former = Server::new(&["kept"], &[], |_, _, _| Some(200));
-        let why = left_by(&former, Duration::ZERO, &used).await.unwrap_err();
+        let why = check_three_times(&former, Duration::ZERO, &used)
+            .await
+            .unwrap_err();
         assert!(why.contains("in use now: ") && why.contains(expected), "{why}");
         assert!(former.done().is_empty(), "{:?}", former.done());
     }
@@ -293,13 +305,18 @@ async fn nothing_is_deleted_while_it_is_not_known_what_is_in_use() {
         ..Server::new(&[], &[], |_, _, _| Some(200))
     };
     let used = Server::new(&[], &[], |_, _, _| Some(200));
-    let why = left_by(&former, Duration::ZERO, &used).await.unwrap_err();
+    let why = check_three_times(&former, Duration::ZERO, &used)
+        .await
+        .unwrap_err();
     assert!(why.contains("more bindings of groups than"), "{why}");
 
     // It cannot be connected to: the fault is still that another deletion is refused.
     let former = Server::new(&["before", "kept"], &[], refuses);
     let used = async { Err(tenant::Error::Kubeconfig("none".to_owned())) };
-    let left = former.calls().leave(&desired(&["kept"]), &Used::new(used)).await;
+    let left = former
+        .calls()
+        .delete_unused(&desired(&["kept"]), &CurrentServer::new(used))
+        .await;
     let why = left.unwrap_err().to_string();
     assert!(
         why.contains("refuses to delete ClusterRoleBinding before"),

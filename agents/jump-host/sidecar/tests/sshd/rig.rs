@@ -20,7 +20,7 @@ use render::jump_host::{
     Plan, PowerService,
     authorized_keys::{Authority, AuthorizedKey},
     files::SSHD_CONFIG,
-    host_keys::{HostKeys, OWN, is_host_key},
+    host_keys::{GENERATED_KEY, HostKeys, is_host_key},
     node_keys::NodeKeys,
     nodes::Node,
 };
@@ -140,7 +140,7 @@ impl Pod {
     /// A pod in which nothing runs, of an image with these accounts.
     pub(crate) fn prepared(accounts: &[&str]) -> Self {
         let key = ByteString(Key::new("host").private());
-        Self::with_secret(accounts, &BTreeMap::from([(OWN.to_owned(), key)]))
+        Self::with_secret(accounts, &BTreeMap::from([(GENERATED_KEY.to_owned(), key)]))
     }
 
     /// The same with what is in the jump host's own Secret.

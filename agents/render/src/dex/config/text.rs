@@ -5,42 +5,42 @@ use serde_json::Value;
 use super::{Config, SourceConfig};
 use crate::dex::yaml;
 
-/// Why a configuration is not written. The message contains nothing of it.
+/// Why the agent does not write a configuration. The message quotes nothing of it.
 #[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
-    /// It cannot be written as text.
-    #[error("it cannot be written as JSON")]
-    Written(serde_json::Error),
-    /// The text is not a configuration.
+pub enum ConfigError {
+    /// The configuration cannot be serialized.
+    #[error("the agent cannot write the Dex configuration as JSON: report this bug of the agent")]
+    Serialize(serde_json::Error),
+    /// The text cannot be parsed as a configuration.
     #[error("the Dex configuration that the agent wrote cannot be parsed (column {}): report this bug of the agent", .0.column())]
-    Read(serde_json::Error),
-    /// The text is another configuration.
+    Parse(serde_json::Error),
+    /// The text parses to another configuration.
     #[error(
         "the Dex configuration that the agent wrote parses to different values: report this bug of the agent"
     )]
-    Different,
+    Mismatch,
 }
 
 impl Config {
-    /// What Dex reads as this configuration: JSON, which is YAML too. It was read back.
+    /// The text that Dex reads as this configuration: JSON, which is YAML too. It was parsed again and compared.
     ///
     /// # Errors
-    /// When it cannot be written, or is not read as this configuration.
-    pub fn to_text(&self) -> Result<String, Unreadable> {
-        let text = yaml::text(self).map_err(Unreadable::Written)?;
-        self.confirm(&text)?;
+    /// When it cannot be serialized, or does not parse to this configuration.
+    pub fn to_text(&self) -> Result<String, ConfigError> {
+        let text = yaml::text(self).map_err(ConfigError::Serialize)?;
+        self.verify(&text)?;
         Ok(text)
     }
 
     /// Checks that the text parses to this configuration.
-    pub(in crate::dex) fn confirm(&self, text: &str) -> Result<(), Unreadable> {
-        let read = Self::from_text(text).map_err(Unreadable::Read)?;
-        let value: Value = serde_json::from_str(text).map_err(Unreadable::Read)?;
-        let own = serde_json::to_value(self).map_err(Unreadable::Written)?;
+    pub(in crate::dex) fn verify(&self, text: &str) -> Result<(), ConfigError> {
+        let read = Self::from_text(text).map_err(ConfigError::Parse)?;
+        let value: Value = serde_json::from_str(text).map_err(ConfigError::Parse)?;
+        let own = serde_json::to_value(self).map_err(ConfigError::Serialize)?;
         if value == own && self.is_read_as(&read) {
             Ok(())
         } else {
-            Err(Unreadable::Different)
+            Err(ConfigError::Mismatch)
         }
     }
 
@@ -56,10 +56,10 @@ impl Config {
             && rest(self) == rest(read)
     }
 
-    /// Reads what [`Self::to_text`] has written.
+    /// Parses what [`Self::to_text`] has written.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When the text is not such a configuration.
     pub fn from_text(text: &str) -> serde_json::Result<Self> {
         serde_json::from_str(text)
     }

@@ -103,7 +103,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn what_is_read_back_is_what_was_meant(members in prop::collection::vec(any_member(), 0..12)) {
+    fn each_host_is_one_server_of_each_port(members in prop::collection::vec(any_member(), 0..12)) {
         let config = workers(&members).config;
         let hosts: BTreeSet<_> = members.iter().map(|member| (&member.namespace, &member.name)).collect();
         let found = servers(&config);

@@ -63,7 +63,7 @@ fn a_short_name_stays_with_its_member() {
 }
 
 #[test]
-fn where_there_is_room_names_are_whole() {
+fn names_are_full_if_they_fit() {
     let config = config(20, &many(100, |index| format!("{index:0>63}")));
     assert!(
         servers(&config)

@@ -70,7 +70,7 @@ fn local_member() -> impl Strategy<Value = Member> {
 }
 
 #[test]
-fn haproxy_has_read_what_was_meant_with_hostile_names() {
+fn haproxy_reads_hostile_names_as_single_words() {
     let names = std::env::var("SOAK_HOSTILE").ok();
     let names: usize = names.and_then(|names| names.parse().ok()).unwrap_or(1_000);
     let cases = u32::try_from(names.div_ceil(AT_ONCE)).unwrap();

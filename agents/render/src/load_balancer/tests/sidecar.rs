@@ -14,7 +14,7 @@ fn rendered(site: &str, members: &[Member]) -> Objects {
     };
     let cluster = cluster(site);
     Plan::worker(&cluster, &cluster.load_balancers_worker()[0])
-        .followed_by(Some(&sidecar))
+        .with_sidecar(Some(&sidecar))
         .objects(members)
 }
 
@@ -63,7 +63,7 @@ fn a_change_of_members_changes_nothing_but_the_config_map() {
 }
 
 #[test]
-fn what_may_change_is_what_the_configuration_says() {
+fn the_membership_has_the_servers_of_the_configuration() {
     let objects = rendered(fixtures::SITE, &members());
     let Membership {
         frame,

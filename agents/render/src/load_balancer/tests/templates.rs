@@ -1,4 +1,4 @@
-//! Templates of the site's people: what they are given, what they may not do, and what is said of those that fail.
+//! Templates of operators: their data, what they may not do, and the errors of those that fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::haproxy::{any_member, check, servers};
 use super::large::many;
 use super::{cluster, fixtures, members};
-use crate::load_balancer::template::{MOST, Template};
+use crate::load_balancer::template::{MAX_TEMPLATE_BYTES, Template};
 use crate::load_balancer::{Member, Objects, Plan};
 
 const CONTROL_PLANE: &str = include_str!("../../../../../deploy/templates/loadBalancerControlPlane.cfg");
@@ -16,12 +16,12 @@ const WORKER: &str = include_str!("../../../../../deploy/templates/loadBalancerW
 /// SIP's template for workers, by the table in docs/load-balancers.md.
 const FROM_SIP: &str = include_str!("from_sip.cfg");
 
-/// In front of workers, by a template, or what is wrong with it.
-fn by(template: &str, members: &[Member]) -> Result<Objects, String> {
+/// The objects of a load balancer for workers by a template, or the error.
+fn render_template(template: &str, members: &[Member]) -> Result<Objects, String> {
     let cluster = cluster(fixtures::SITE);
     let template = Template::parse(template).map_err(|error| error.to_string())?;
     Plan::worker(&cluster, &cluster.load_balancers_worker()[0])
-        .objects_by(members, &template, "haproxy:2.3.2")
+        .objects_from_template(members, &template, "haproxy:2.3.2")
         .map_err(|error| error.to_string())
 }
 
@@ -44,7 +44,7 @@ fn sections(config: &str) -> BTreeMap<&str, Vec<&str>> {
 }
 
 #[test]
-fn the_templates_to_begin_with_make_what_is_built_in() {
+fn the_sample_templates_make_the_built_in_configuration() {
     let clusters = [fixtures::SITE, &fixtures::otherwise()].map(cluster);
     for (plan, text) in clusters.iter().flat_map(|cluster| {
         [
@@ -59,7 +59,9 @@ fn the_templates_to_begin_with_make_what_is_built_in() {
         let mut with_backup = members();
         with_backup[1].is_backup = true;
         for members in [members(), with_backup, Vec::new()] {
-            let made = plan.objects_by(&members, &template, "haproxy:2.3.2").unwrap();
+            let made = plan
+                .objects_from_template(&members, &template, "haproxy:2.3.2")
+                .unwrap();
             let mut found = sections(&made.config);
             assert!(found.remove("defaults internal").is_some());
             assert_eq!(found, sections(&plan.objects(&members).config));
@@ -70,7 +72,7 @@ fn the_templates_to_begin_with_make_what_is_built_in() {
 
 #[test]
 fn a_template_of_sip_makes_what_it_made_once_it_is_translated() {
-    let made = by(FROM_SIP, &members()).unwrap();
+    let made = render_template(FROM_SIP, &members()).unwrap();
     assert_snapshot!(made.config);
     assert_eq!(servers(&made.config).len(), 6);
     check(&made.config).unwrap();
@@ -78,13 +80,14 @@ fn a_template_of_sip_makes_what_it_made_once_it_is_translated() {
 
 #[test]
 fn a_changed_template_rolls_the_deployment() {
-    let [first, second] = [WORKER, FROM_SIP].map(|text| by(text, &members()).unwrap().deployment);
-    let said = first.metadata.annotations.clone().unwrap();
+    let [first, second] =
+        [WORKER, FROM_SIP].map(|text| render_template(text, &members()).unwrap().deployment);
+    let annotations = first.metadata.annotations.clone().unwrap();
     assert_eq!(
-        said["sip.airshipit.org/template"],
+        annotations["sip.airshipit.org/template"],
         Template::parse(WORKER).unwrap().digest()
     );
-    assert_eq!(said["sip.airshipit.org/template-image"], "haproxy:2.3.2");
+    assert_eq!(annotations["sip.airshipit.org/template-image"], "haproxy:2.3.2");
     assert_ne!(first.metadata.annotations, second.metadata.annotations);
     assert_ne!(first.spec.template, second.spec.template);
 }
@@ -120,19 +123,22 @@ fn template_errors_name_their_line() {
         ("{{/* said */}}", "write {# ... #}"),
         (
             "{% for a in range(9000) %}{% for b in range(9000) %}{% endfor %}{% endfor %}",
-            "it does not come to an end",
+            "the template does not end within the limit of instructions",
         ),
         (
             "{% for a in range(50000) %}12345678901234567890{% endfor %}",
-            "the configuration that it generates has more than 900000 bytes",
+            "the configuration that the template generates has more than 900000 bytes",
         ),
-        (&"#".repeat(MOST + 1), "it has 65537 bytes, and may have 65536"),
+        (
+            &"#".repeat(MAX_TEMPLATE_BYTES + 1),
+            "the template has 65537 bytes: must have at most 65536",
+        ),
     ] {
-        let said = by(template, &members()).unwrap_err();
-        let shown = template.get(..80).unwrap_or(template);
+        let error = render_template(template, &members()).unwrap_err();
+        let start = template.get(..80).unwrap_or(template);
         assert!(
-            said.contains(expected),
-            "{shown}: {said:?}, expected {expected:?}"
+            error.contains(expected),
+            "{start}: {error:?}, expected {expected:?}"
         );
     }
 }
@@ -140,9 +146,9 @@ fn template_errors_name_their_line() {
 #[test]
 fn a_template_is_known_by_its_text() {
     let template = "{# range .Servers #}{% set range_end = 3 %}{{ range_end }}{{ ports[0].name }}\n";
-    let objects = by(template, &[]).unwrap();
+    let objects = render_template(template, &[]).unwrap();
     assert!(objects.config.starts_with("3port-30002\n"), "{}", objects.config);
-    assert_eq!(by(template, &[]).unwrap(), objects);
+    assert_eq!(render_template(template, &[]).unwrap(), objects);
 }
 
 #[test]
@@ -156,7 +162,7 @@ fn a_template_check_covers_present_and_future_members() {
     assert_yaml_snapshot!((&found.job, config_map));
 
     let used = plan
-        .objects_by(&members(), &template, "haproxy:2.3.2")
+        .objects_from_template(&members(), &template, "haproxy:2.3.2")
         .unwrap()
         .config;
     let texts: BTreeMap<_, _> = data.into_iter().collect();
@@ -200,7 +206,7 @@ fn a_template_check_does_not_depend_on_members() {
 }
 
 #[test]
-fn a_check_tells_the_lines_of_what_it_reads() {
+fn a_check_returns_the_lines_of_what_it_reads() {
     let cluster = cluster(fixtures::SITE);
     let plan = Plan::worker(&cluster, &cluster.load_balancers_worker()[0]);
     let text = "global\n{% for server in servers %}\n# {{ server.name }}{% endfor %}\n";
@@ -225,7 +231,9 @@ fn a_template_may_be_as_long_as_the_built_in_configuration() {
     let plan = Plan::worker(&cluster, &cluster.load_balancers_worker()[0]);
     let members = many(500, |index| format!("{index:0>63}"));
     let template = Template::parse(WORKER).unwrap();
-    let made = plan.objects_by(&members, &template, "haproxy:2.3.2").unwrap();
+    let made = plan
+        .objects_from_template(&members, &template, "haproxy:2.3.2")
+        .unwrap();
     assert_eq!(servers(&made.config), servers(&plan.objects(&members).config));
     assert_eq!(check(&made.config), Ok(()));
     let found = plan.check(&members, &template).unwrap();
@@ -258,9 +266,9 @@ proptest! {
 
     #[test]
     fn any_template_renders_our_listener_or_an_error(text in any_template()) {
-        match by(&text, &members()) {
+        match render_template(&text, &members()) {
             Ok(made) => prop_assert!(made.config.contains("\nfrontend internal\n  mode http\n  bind :::8404 v4v6\n")),
-            Err(said) => prop_assert!(said.starts_with("line "), "{}", said),
+            Err(error) => prop_assert!(error.starts_with("line "), "{}", error),
         }
     }
 }
@@ -273,7 +281,7 @@ proptest! {
         let hosts: BTreeSet<_> = members.iter().map(|member| (&member.namespace, &member.name)).collect();
         let line = "{{ server.name }} {{ server.full_name }} {{ server.address }}";
         let template = format!("{{% for server in servers %}}\n>> {line} <<{{% endfor %}}\n");
-        let config = by(&template, &members).unwrap().config;
+        let config = render_template(&template, &members).unwrap().config;
         let found: Vec<_> = config.lines().filter(|line| line.starts_with(">> ")).collect();
         prop_assert_eq!(found.len(), hosts.len());
         for line in found {
@@ -281,6 +289,6 @@ proptest! {
             prop_assert!(matches!(words[..], [">>", _, _, _, "<<"]), "{}", line);
             prop_assert!(!line.contains(['"', '\'', '\\', '#', '$', '{']), "{}", line);
         }
-        prop_assert_eq!(config.lines().count(), by(&template, &[]).unwrap().config.lines().count() + hosts.len());
+        prop_assert_eq!(config.lines().count(), render_template(&template, &[]).unwrap().config.lines().count() + hosts.len());
     }
 }

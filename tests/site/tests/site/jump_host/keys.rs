@@ -30,11 +30,11 @@ fn a_bad_key_is_named_by_its_index_and_the_others_work() {
             .condition_mentions(&shop, CONDITION, "False", "InvalidKey", "sshAuthorizedKeys[1]")
             .await;
         for expected in [
-            "sshAuthorizedKeys[1]: it is no public key",
+            "sshAuthorizedKeys[1]: must be a public key",
             "sshAuthorizedKeys[3]: option \"command\" is not allowed",
-            "sshAuthorizedKeys[4]: it has control characters",
-            "sshUserCA[0]: it is no public key",
-            "sshUserCA[2]: it has control characters",
+            "sshAuthorizedKeys[4]: must have no control characters",
+            "sshUserCA[0]: must be a public key",
+            "sshUserCA[2]: must have no control characters",
         ] {
             assert!(why.contains(expected), "{why}");
         }

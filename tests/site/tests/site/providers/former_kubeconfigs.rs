@@ -195,7 +195,7 @@ async fn bindings_leave_the_cluster_of_a_former_kubeconfig() {
     let place = one.server().trim_start_matches("https://");
     assert!(
         why.contains(&format!(
-            "the Secret again does not exist any more, and led to {place}"
+            "the Secret again does not exist any more; its API server was {place}"
         )),
         "{why}"
     );

@@ -1,4 +1,4 @@
-//! The begun logins of a provider: what Dex stores before a person has logged in. A tenant can read the password of its provider in etcd, and so
+//! The unfinished logins of a provider: what Dex stores before a person has logged in. A tenant can read the password of its provider in etcd, and so
 //! store keys with any names, sizes and number. The agent therefore reads a bounded amount at once, and removes what Dex would never have stored
 //! without listing it.
 
@@ -6,45 +6,45 @@ use etcd_client::{
     Client, CompactionOptions, DeleteOptions, GetOptions, GetResponse, KvClient, ResponseHeader, Txn, TxnOp,
 };
 
-use super::{Error, connection::mentions, etcd, names::PREFIX};
+use super::{Error, connection::message_contains, etcd, names::NAME_PREFIX};
 use crate::metrics::StorageMetrics;
 
-/// Beginnings, after a provider's prefix, of the keys that Dex writes before a person has logged in. Each ends with a slash.
-const KINDS: [&str; 3] = ["auth_req/", "device_req/", "device_token/"];
-/// Most begun logins of one kind that a provider may keep. People complete a login within minutes, and then Dex removes it.
-const MOST: usize = 10_000;
-/// Most bytes of them. Dex reads all of them at once to find those that have expired.
-const MOST_BYTES: u64 = 32 << 20;
-/// With more logins than this, the agent makes no list.
-const LISTED: usize = 4 * MOST;
-/// With more bytes than this, neither.
-const LISTED_BYTES: u64 = 4 * MOST_BYTES;
-/// Bytes of the longest name of one. Those of Dex have fewer than 64.
-const LONGEST_NAME: usize = 256;
+/// Prefixes, after a provider's own, of the keys that Dex writes before a person has logged in. Each ends with a slash.
+const LOGIN_PREFIXES: [&str; 3] = ["auth_req/", "device_req/", "device_token/"];
+/// Maximum number of unfinished logins of one kind that a provider may keep. People complete a login within minutes, and then Dex removes it.
+const MAX_LOGINS: usize = 10_000;
+/// Maximum size of them, in bytes. Dex reads all of them at once to find those that have expired.
+const MAX_LOGIN_BYTES: u64 = 32 << 20;
+/// Maximum number of logins that the agent lists.
+const MAX_LISTED_LOGINS: usize = 4 * MAX_LOGINS;
+/// Maximum size of the logins that the agent lists, in bytes.
+const MAX_LISTED_BYTES: u64 = 4 * MAX_LOGIN_BYTES;
+/// Maximum length of a login's name, in bytes. Those of Dex have fewer than 64.
+const MAX_NAME_BYTES: usize = 256;
 /// With fewer logins than this, the agent does not determine their size unless etcd is short of room.
-const FEW: usize = 256;
+const MIN_MEASURED_LOGINS: usize = 256;
 /// Number of logins whose size is measured as a sample.
-const SAMPLE: i64 = 16;
-/// Most bytes of names that are deleted before the history is compacted.
-const HISTORY: usize = 16 << 20;
-/// Keys in one answer: etcd reads their values even if it does not send them. At etcd's default limit of requests, each value has 1.5 MiB at
-/// most.
-const PAGE: i64 = 40;
-/// Largest answer: a page of them.
-const LARGEST_ANSWER: usize = 64 << 20;
+const SAMPLE_LOGINS: i64 = 16;
+/// Maximum number of bytes of deleted names before the agent compacts the history.
+const MAX_UNCOMPACTED_NAME_BYTES: usize = 16 << 20;
+/// Number of keys in one answer: etcd reads their values even if it does not send them. At etcd's default limit of requests, each value has at most
+/// 1.5 MiB.
+const PAGE_KEYS: i64 = 40;
+/// Maximum size of an answer, in bytes: one page of keys with their values.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// A begun login.
+/// An unfinished login.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Login {
     /// The revision of etcd that created it.
     made: i64,
-    /// Of its key and value.
+    /// Size of its key and value.
     bytes: u64,
 }
 
-/// The begun logins of one kind.
+/// The unfinished logins of one kind.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Begun {
+pub(super) struct UnfinishedLogins {
     /// The provider's user.
     pub(super) user: String,
     prefix: String,
@@ -52,24 +52,24 @@ pub(super) struct Begun {
     logins: Vec<Login>,
 }
 
-impl Begun {
-    /// Bytes of all.
+impl UnfinishedLogins {
+    /// Size of all, in bytes.
     pub(super) fn size(&self) -> u64 {
         self.logins.iter().map(|login| login.bytes).sum()
     }
 
-    /// How many of the oldest are half.
+    /// How many logins are half, rounded up.
     pub(super) fn half(&self) -> usize {
         self.logins.len().div_ceil(2)
     }
 
-    /// How many of the oldest are too many, whatever room there is.
+    /// How many of the oldest exceed the limits, however much space there is.
     fn surplus(&self) -> usize {
         let mut bytes = 0;
-        let newest = self.logins.iter().rev().take(MOST);
+        let newest = self.logins.iter().rev().take(MAX_LOGINS);
         let kept = newest.take_while(|login| {
             bytes += login.bytes;
-            bytes <= MOST_BYTES
+            bytes <= MAX_LOGIN_BYTES
         });
         self.logins.len() - kept.count()
     }
@@ -79,11 +79,11 @@ impl Begun {
 pub(super) async fn providers(client: &mut Client) -> Result<Vec<String>, Error> {
     let users = client.user_list().await.map_err(etcd("list users"))?;
     let users = users.users().iter();
-    let of_providers = users.filter(|user| user.starts_with(&format!("{PREFIX}/")));
+    let of_providers = users.filter(|user| user.starts_with(&format!("{NAME_PREFIX}/")));
     Ok(of_providers.cloned().collect())
 }
 
-/// Reads, counts and removes begun logins.
+/// Reads, counts and removes unfinished logins.
 #[derive(Clone)]
 pub(super) struct Logins<'a> {
     keys: KvClient,
@@ -93,46 +93,50 @@ pub(super) struct Logins<'a> {
 impl<'a> Logins<'a> {
     pub(super) fn new(client: &Client, metrics: &'a StorageMetrics) -> Self {
         Self {
-            keys: client.kv_client().max_decoding_message_size(LARGEST_ANSWER),
+            keys: client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES),
             metrics,
         }
     }
 
-    /// Removes what is too much of this provider, the oldest first.
+    /// Removes the logins of this provider beyond the limits, the oldest first.
     pub(super) async fn remove_surplus(&mut self, user: &str) -> Result<(), Error> {
-        for kind in KINDS {
+        for kind in LOGIN_PREFIXES {
             let prefix = format!("{user}/{kind}");
             if !self.may_be_too_much(&prefix).await? {
                 continue;
             }
-            if let Some(mut begun) = self.list_kind(user, prefix).await? {
-                let surplus = begun.surplus();
-                self.remove_oldest(&mut begun, surplus).await?;
+            if let Some(mut unfinished) = self.list_kind(user, prefix).await? {
+                let surplus = unfinished.surplus();
+                self.remove_oldest(&mut unfinished, surplus).await?;
             }
         }
         Ok(())
     }
 
     /// The logins of a provider, by kind. Kinds with too many or too large keys for a list are removed.
-    pub(super) async fn list(&mut self, user: &str) -> Result<Vec<Begun>, Error> {
+    pub(super) async fn list(&mut self, user: &str) -> Result<Vec<UnfinishedLogins>, Error> {
         let mut all = Vec::new();
-        for kind in KINDS {
+        for kind in LOGIN_PREFIXES {
             all.extend(self.list_kind(user, format!("{user}/{kind}")).await?);
         }
         Ok(all)
     }
 
     /// Removes the `count` oldest logins, also from this list.
-    pub(super) async fn remove_oldest(&mut self, begun: &mut Begun, count: usize) -> Result<(), Error> {
-        let oldest = begun.logins.drain(..count.min(begun.logins.len()));
+    pub(super) async fn remove_oldest(
+        &mut self,
+        unfinished: &mut UnfinishedLogins,
+        count: usize,
+    ) -> Result<(), Error> {
+        let oldest = unfinished.logins.drain(..count.min(unfinished.logins.len()));
         let Some(until) = oldest.map(|login| login.made).max() else {
             return Ok(());
         };
-        let (mut pages, mut removed) = (Pages::new(&begun.prefix), 0);
+        let (mut pages, mut removed) = (Pages::new(&unfinished.prefix), 0);
         while let Some(page) = pages.next(&mut self.keys, Values::Without).await? {
             let page = match page {
-                Page::Known(page) => page,
-                Page::Other(why) => return self.remove_all(&begun.prefix, why).await,
+                Page::Listed(page) => page,
+                Page::Unlisted(why) => return self.remove_all(&unfinished.prefix, why).await,
             };
             let old = page.into_iter().filter(|(login, _)| login.made <= until);
             // A login that is gone by now is not deleted, which is no error.
@@ -143,27 +147,27 @@ impl<'a> Logins<'a> {
             let count = u64::try_from(deletions.len()).unwrap_or_default();
             let deleted = self.keys.txn(Txn::new().and_then(deletions)).await;
             deleted.map_err(etcd("delete keys"))?;
-            self.metrics.removed(count);
+            self.metrics.count_removed(count);
             removed += count;
         }
         tracing::warn!(
-            prefix = begun.prefix,
+            prefix = unfinished.prefix,
             removed,
             "removed the oldest unfinished logins of an identity provider: it had too many, or etcd is half full"
         );
         Ok(())
     }
 
-    /// Whether there may be more than [`MOST`] logins or [`MOST_BYTES`], by the size of the first ones: Dex chooses names at random.
+    /// Whether there may be more than [`MAX_LOGINS`] logins or [`MAX_LOGIN_BYTES`], by the size of the first ones: Dex chooses names at random.
     async fn may_be_too_much(&mut self, prefix: &str) -> Result<bool, Error> {
         let counted = GetOptions::new().with_prefix().with_count_only();
         let counted = self.keys.get(prefix, Some(counted)).await;
         let count = counted.map_err(etcd("count keys"))?.count();
         let count = usize::try_from(count).unwrap_or_default();
-        if !(FEW..=MOST).contains(&count) {
-            return Ok(count > MOST);
+        if !(MIN_MEASURED_LOGINS..=MAX_LOGINS).contains(&count) {
+            return Ok(count > MAX_LOGINS);
         }
-        let sample = GetOptions::new().with_prefix().with_limit(SAMPLE);
+        let sample = GetOptions::new().with_prefix().with_limit(SAMPLE_LOGINS);
         let Some(sample) = read(&mut self.keys, prefix.as_bytes().to_vec(), sample).await? else {
             return Ok(true);
         };
@@ -173,32 +177,32 @@ impl<'a> Logins<'a> {
             .map(|pair| size(pair.key(), pair.value()))
             .sum();
         let average = bytes / u64::try_from(sample.kvs().len()).unwrap_or(1).max(1);
-        Ok(average.saturating_mul(count.try_into().unwrap_or(u64::MAX)) > MOST_BYTES)
+        Ok(average.saturating_mul(count.try_into().unwrap_or(u64::MAX)) > MAX_LOGIN_BYTES)
     }
 
-    async fn list_kind(&mut self, user: &str, prefix: String) -> Result<Option<Begun>, Error> {
+    async fn list_kind(&mut self, user: &str, prefix: String) -> Result<Option<UnfinishedLogins>, Error> {
         let (mut pages, mut logins) = (Pages::new(&prefix), Vec::new());
         while let Some(page) = pages.next(&mut self.keys, Values::With).await? {
             match page {
-                Page::Known(page) => logins.extend(page.into_iter().map(|(login, _)| login)),
-                Page::Other(why) => {
+                Page::Listed(page) => logins.extend(page.into_iter().map(|(login, _)| login)),
+                Page::Unlisted(why) => {
                     self.remove_all(&prefix, why).await?;
                     return Ok(None);
                 }
             }
         }
         logins.sort_unstable();
-        Ok(Some(Begun {
+        Ok(Some(UnfinishedLogins {
             user: user.to_owned(),
             prefix,
             logins,
         }))
     }
 
-    async fn remove_all(&mut self, prefix: &str, why: Why) -> Result<(), Error> {
+    async fn remove_all(&mut self, prefix: &str, why: UnlistedReason) -> Result<(), Error> {
         let removed = match why {
-            Why::Many => self.remove_range(prefix).await?,
-            Why::Large => self.remove_each(prefix).await?,
+            UnlistedReason::TooMany => self.remove_range(prefix).await?,
+            UnlistedReason::TooLarge => self.remove_each(prefix).await?,
         };
         tracing::warn!(
             prefix,
@@ -213,7 +217,7 @@ impl<'a> Logins<'a> {
         let deleted = self.keys.delete(prefix, Some(all)).await;
         let removed = deleted.map_err(etcd("delete keys"))?.deleted();
         let removed = removed.try_into().unwrap_or_default();
-        self.metrics.removed(removed);
+        self.metrics.count_removed(removed);
         Ok(removed)
     }
 
@@ -222,7 +226,10 @@ impl<'a> Logins<'a> {
     async fn remove_each(&mut self, prefix: &str) -> Result<u64, Error> {
         let (mut removed, mut names) = (0, 0);
         loop {
-            let first = GetOptions::new().with_prefix().with_keys_only().with_limit(PAGE);
+            let first = GetOptions::new()
+                .with_prefix()
+                .with_keys_only()
+                .with_limit(PAGE_KEYS);
             let Some(page) = read(&mut self.keys, prefix.as_bytes().to_vec(), first).await? else {
                 return Ok(removed + self.remove_range(prefix).await?);
             };
@@ -232,11 +239,11 @@ impl<'a> Logins<'a> {
             for pair in page.kvs() {
                 let deleted = self.keys.delete(pair.key(), None).await;
                 let deleted = deleted.map_err(etcd("delete a key"))?;
-                self.metrics.removed(1);
+                self.metrics.count_removed(1);
                 removed += 1;
                 names += pair.key().len();
                 let revision = deleted.header().map(ResponseHeader::revision);
-                if let Some(revision) = revision.filter(|_| names >= HISTORY) {
+                if let Some(revision) = revision.filter(|_| names >= MAX_UNCOMPACTED_NAME_BYTES) {
                     self.compact(revision).await?;
                     names = 0;
                 }
@@ -247,7 +254,7 @@ impl<'a> Logins<'a> {
     async fn compact(&mut self, revision: i64) -> Result<(), Error> {
         let all = CompactionOptions::new().with_physical();
         match self.keys.compact(revision, Some(all)).await {
-            Err(error) if mentions(&error, "has been compacted") => Ok(()),
+            Err(error) if message_contains(&error, "has been compacted") => Ok(()),
             compacted => compacted.map(drop).map_err(etcd("compact")),
         }
     }
@@ -262,18 +269,18 @@ enum Values {
 
 #[derive(Debug)]
 enum Page {
-    Known(Vec<(Login, Vec<u8>)>),
-    /// Keys that are not listed.
-    Other(Why),
+    Listed(Vec<(Login, Vec<u8>)>),
+    /// The agent does not list the keys.
+    Unlisted(UnlistedReason),
 }
 
-/// Why no list is made.
+/// Why the agent does not list keys.
 #[derive(Clone, Copy, Debug)]
-enum Why {
-    /// There are far too many.
-    Many,
+enum UnlistedReason {
+    /// More than [`MAX_LISTED_LOGINS`] or [`MAX_LISTED_BYTES`].
+    TooMany,
     /// They are larger than Dex makes them.
-    Large,
+    TooLarge,
 }
 
 /// Reads the keys with a prefix page by page, since etcd reads every value to sort them itself.
@@ -302,17 +309,17 @@ impl<'a> Pages<'a> {
         };
         // The last character of the prefix is a slash.
         let end = format!("{}0", self.prefix.trim_end_matches('/'));
-        let options = GetOptions::new().with_range(end).with_limit(PAGE);
+        let options = GetOptions::new().with_range(end).with_limit(PAGE_KEYS);
         let options = match values {
             Values::With => options,
             Values::Without => options.with_keys_only(),
         };
         let Some(page) = read(keys, from, options).await? else {
-            return Ok(Some(Page::Other(Why::Large)));
+            return Ok(Some(Page::Unlisted(UnlistedReason::TooLarge)));
         };
-        let longest = self.prefix.len() + LONGEST_NAME;
+        let longest = self.prefix.len() + MAX_NAME_BYTES;
         if page.kvs().iter().any(|pair| pair.key().len() > longest) {
-            return Ok(Some(Page::Other(Why::Large)));
+            return Ok(Some(Page::Unlisted(UnlistedReason::TooLarge)));
         }
         let logins = page.kvs().iter().map(|pair| {
             let login = Login {
@@ -324,15 +331,15 @@ impl<'a> Pages<'a> {
         let logins: Vec<_> = logins.collect();
         self.count += logins.len();
         self.bytes += logins.iter().map(|(login, _)| login.bytes).sum::<u64>();
-        if self.count > LISTED || self.bytes > LISTED_BYTES {
-            return Ok(Some(Page::Other(Why::Many)));
+        if self.count > MAX_LISTED_LOGINS || self.bytes > MAX_LISTED_BYTES {
+            return Ok(Some(Page::Unlisted(UnlistedReason::TooMany)));
         }
         if let Some((_, last)) = logins.last().filter(|_| page.more()) {
             let mut next = last.clone();
             next.push(0);
             self.from = Some(next);
         }
-        Ok(Some(Page::Known(logins)))
+        Ok(Some(Page::Listed(logins)))
     }
 }
 
@@ -340,10 +347,10 @@ fn size(key: &[u8], value: &[u8]) -> u64 {
     u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX)
 }
 
-/// Reads a page; `None` if the answer is larger than [`LARGEST_ANSWER`], which an etcd with a higher limit of requests may send.
+/// Reads a page; `None` if the answer is larger than [`MAX_ANSWER_BYTES`], which an etcd with a higher limit of requests may send.
 async fn read(keys: &mut KvClient, from: Vec<u8>, options: GetOptions) -> Result<Option<GetResponse>, Error> {
     match keys.get(from, Some(options)).await {
-        Err(error) if mentions(&error, "decoded message length too large") => Ok(None),
+        Err(error) if message_contains(&error, "decoded message length too large") => Ok(None),
         read => read.map(Some).map_err(etcd("read keys")),
     }
 }
@@ -353,34 +360,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_has_a_most_of_begun_logins() {
-        let begun = |count: usize, bytes: u64| Begun {
+    fn a_provider_keeps_a_bounded_number_of_logins() {
+        let unfinished = |count: usize, bytes: u64| UnfinishedLogins {
             user: String::new(),
             prefix: String::new(),
             logins: vec![Login { made: 1, bytes }; count],
         };
         for (count, bytes, surplus) in [
             (0, 0, 0),
-            (MOST, 1_000, 0),
-            (MOST + 5, 1_000, 5),
+            (MAX_LOGINS, 1_000, 0),
+            (MAX_LOGINS + 5, 1_000, 5),
             // By their size.
             (1_000, 64 << 10, 1_000 - 512),
             (512, 64 << 10, 0),
-            (300, MOST_BYTES * 2, 300),
+            (300, MAX_LOGIN_BYTES * 2, 300),
         ] {
-            assert_eq!(begun(count, bytes).surplus(), surplus, "{count} of {bytes}");
+            assert_eq!(unfinished(count, bytes).surplus(), surplus, "{count} of {bytes}");
         }
     }
 
     #[test]
     fn large_old_logins_are_too_many_and_small_new_ones_are_not() {
         let login = |made: i64, bytes: u64| Login { made, bytes };
-        let begun = Begun {
+        let unfinished = UnfinishedLogins {
             user: String::new(),
             prefix: String::new(),
-            logins: vec![login(1, 10), login(2, MOST_BYTES), login(3, 1_000), login(4, 10)],
+            logins: vec![
+                login(1, 10),
+                login(2, MAX_LOGIN_BYTES),
+                login(3, 1_000),
+                login(4, 10),
+            ],
         };
-        assert_eq!(begun.surplus(), 2);
-        assert_eq!(begun.half(), 2);
+        assert_eq!(unfinished.surplus(), 2);
+        assert_eq!(unfinished.half(), 2);
     }
 }
