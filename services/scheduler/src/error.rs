@@ -8,12 +8,17 @@ use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt
 use crate::{
     admission::Limit,
     ledger::{self, TooLarge},
-    violation::{Violation, listed, sentence},
+    violation::{Violation, clip, listed, sentence},
 };
 
 /// Domain of every `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "sip.airshipit.org";
 
+/// Maximum length of a message, in bytes: it may quote names that the caller sent, and a request may be long. An answer has it twice, in headers of
+/// at most 16 KiB, and the audit log has it once.
+const MAX_MESSAGE_BYTES: usize = 3 << 10;
+/// Maximum length of the name of what does not allow a call, in bytes: namespace and name of a cluster have less.
+const MAX_SUBJECT_BYTES: usize = 512;
 /// Retry delay that a caller is sent when a site is at a limit.
 const FULL_SITE_RETRY_DELAY: Duration = Duration::from_secs(10);
 
@@ -245,7 +250,7 @@ fn withheld(done: bool) -> &'static str {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        let message = error.to_string();
+        let message = clip(&error.to_string(), MAX_MESSAGE_BYTES).to_owned();
         let mut details = ErrorDetails::new();
         let mut metadata = HashMap::new();
         let (code, reason) = match error {
@@ -360,6 +365,8 @@ fn again(details: &mut ErrorDetails, seconds: u64, reason: &'static str) -> (Cod
 
 /// What must be so first, and is not.
 fn precondition(details: &mut ErrorDetails, kind: &str, subject: impl Into<String>, why: impl Into<String>) {
+    let subject = subject.into();
+    let subject = clip(&subject, MAX_SUBJECT_BYTES);
     details.set_precondition_failure(vec![PreconditionViolation::new(kind, subject, why)]);
 }
 
@@ -393,6 +400,23 @@ mod tests {
         let status = Status::from(Error::Invalid(violations));
         assert_eq!(status.code(), Code::InvalidArgument);
         assert!(header(&status) < 16 << 10, "{} bytes", header(&status));
+    }
+
+    #[test]
+    fn a_very_long_name_is_cut_off_in_the_answer() {
+        let long = "\u{1}".repeat(1 << 20);
+        for error in [
+            Error::NotFound {
+                what: format!("site {long:?}"),
+            },
+            Error::NotSynced {
+                site: long,
+                why: "no cluster agent has reported it yet",
+            },
+        ] {
+            let header = header(&Status::from(error));
+            assert!(header < 16 << 10, "{header} bytes");
+        }
     }
 
     #[test]

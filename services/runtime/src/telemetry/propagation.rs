@@ -10,6 +10,9 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::tls::Peer;
 
+/// Maximum length of a path in a span, in bytes. A caller may send a path of many KiB that is of no method, and each log line of the call has its span.
+const MAX_PATH_BYTES: usize = 128;
+
 /// Sends the current span's context along with every call of a client.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InjectTrace;
@@ -25,9 +28,8 @@ impl Interceptor for InjectTrace {
 /// The span of one call on the server, continuing the caller's trace; for [`tonic::transport::Server::trace_fn`].
 #[must_use]
 pub fn server_span(request: &http::Request<()>) -> Span {
-    let (service, method) = request
-        .uri()
-        .path()
+    let path = request.uri().path();
+    let (service, method) = path[..path.floor_char_boundary(MAX_PATH_BYTES)]
         .trim_start_matches('/')
         .split_once('/')
         .unwrap_or_default();
@@ -134,6 +136,26 @@ mod tests {
             .find(|attribute| attribute.key.as_str() == "client")
             .unwrap();
         assert_eq!(client.value.as_str(), "site/s1/agent/cluster");
+    }
+
+    #[test]
+    fn a_long_path_is_cut_off_in_its_span() {
+        let (exporter, _provider, _guard) = exporting();
+        let long = "m".repeat(5000);
+        for path in [format!("/{long}/{long}"), format!("/service/{long}")] {
+            let request = http::Request::post(path).body(()).unwrap();
+            drop(server_span(&request));
+        }
+        let spans = exporter.get_finished_spans().unwrap();
+        assert_eq!(spans.len(), 2);
+        for span in spans {
+            let values = span.attributes.iter().map(|attribute| attribute.value.as_str());
+            let longest = values.map(|value| value.len()).max().unwrap();
+            assert!(
+                span.name.len() <= MAX_PATH_BYTES && longest <= MAX_PATH_BYTES,
+                "{span:?}"
+            );
+        }
     }
 
     #[tokio::test]

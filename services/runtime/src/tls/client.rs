@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::Uri;
 use http::uri::Scheme;
@@ -82,7 +82,7 @@ impl ClientTls {
             realm.clone(),
             Side::Client,
             metrics.clone(),
-            move |files, realm, now| config(files, realm, &server, now),
+            move |files, realm| config(files, realm, &server),
         )?;
         let reloader = Reloader::new(Arc::clone(&reloading), *tls_reload_seconds);
         Ok(Some((Self(reloading), reloader)))
@@ -249,14 +249,9 @@ impl Connector {
     }
 }
 
-fn config(
-    files: &Files,
-    realm: &Realm,
-    server: &Caller,
-    now: SystemTime,
-) -> Result<(Arc<ClientConfig>, Material), Error> {
+fn config(files: &Files, realm: &Realm, server: &Caller) -> Result<(Arc<ClientConfig>, Material), Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let material = Material::read(files, realm, &provider, now)?;
+    let material = Material::read(files, realm, &provider)?;
     let anchors = Arc::clone(&material.anchors);
     let verifier =
         ServerVerifier::new(anchors, &provider, realm.clone(), server.clone()).map_err(|source| {

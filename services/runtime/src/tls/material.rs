@@ -114,13 +114,8 @@ impl Validity {
 }
 
 impl Material {
-    /// Reads and checks all files.
-    pub(super) fn read(
-        files: &Files,
-        realm: &Realm,
-        provider: &CryptoProvider,
-        now: SystemTime,
-    ) -> Result<Self, Error> {
+    /// Reads and checks all files. Whether the certificate is valid now is left to [`require_valid`](Self::require_valid).
+    pub(super) fn read(files: &Files, realm: &Realm, provider: &CryptoProvider) -> Result<Self, Error> {
         let Files {
             certificate: certificate_file,
             key: key_file,
@@ -151,22 +146,27 @@ impl Material {
         })?;
         let identity = realm.caller_of(leaf).map_err(unnamed)?;
         let validity = Validity::parse(leaf).map_err(unnamed)?;
-        if !validity.contains(now) {
-            let Validity {
-                not_before,
-                not_after,
-            } = validity;
-            return Err(Error::NotValidNow {
-                path: certificate_file.clone(),
-                not_before,
-                not_after,
-            });
-        }
         Ok(Self {
             own: Arc::new(own),
             anchors: Arc::new(anchors),
             identity,
             validity,
+        })
+    }
+
+    /// Refuses a certificate, which is from this file, that is not valid at this time.
+    pub(super) fn require_valid(&self, file: &Path, now: SystemTime) -> Result<(), Error> {
+        if self.validity.contains(now) {
+            return Ok(());
+        }
+        let Validity {
+            not_before,
+            not_after,
+        } = self.validity;
+        Err(Error::NotValidNow {
+            path: file.to_owned(),
+            not_before,
+            not_after,
         })
     }
 }

@@ -117,7 +117,7 @@ impl TlsMetrics {
 }
 
 /// Turns files into a configuration of kind `C`.
-type Build<C> = dyn Fn(&Files, &Realm, SystemTime) -> Result<(Arc<C>, Material), Error> + Send + Sync;
+type Build<C> = dyn Fn(&Files, &Realm) -> Result<(Arc<C>, Material), Error> + Send + Sync;
 
 /// A configuration that follows its files.
 pub(super) struct Reloading<C> {
@@ -143,9 +143,12 @@ impl<C: Send + Sync + 'static> Reloading<C> {
         realm: Realm,
         side: Side,
         metrics: TlsMetrics,
-        build: impl Fn(&Files, &Realm, SystemTime) -> Result<(Arc<C>, Material), Error> + Send + Sync + 'static,
+        build: impl Fn(&Files, &Realm) -> Result<(Arc<C>, Material), Error> + Send + Sync + 'static,
     ) -> Result<Arc<Self>, Error> {
-        let first = Current::load(&files, &realm, &build, SystemTime::now())?;
+        let first = Current::load(&files, &realm, &build)?;
+        first
+            .material
+            .require_valid(&files.certificate, SystemTime::now())?;
         let Material {
             identity,
             validity,
@@ -190,6 +193,9 @@ impl<C: Send + Sync + 'static> Reloading<C> {
 
     /// Takes over changed files. Past the half-life of the certificate the files are read even if they seem
     /// unchanged, since not every file system reports every change.
+    ///
+    /// A new certificate must be valid. The one in use may have expired: callers that are denied, or CAs that are withdrawn, after that must be
+    /// refused all the same, since not every client verifies the server.
     pub(super) fn refresh(&self, now: SystemTime) -> Result<Refresh, Error> {
         let current = self.current.load();
         let validity = current.material.validity;
@@ -197,10 +203,15 @@ impl<C: Send + Sync + 'static> Reloading<C> {
         if current.fingerprint == self.files.fingerprint() && !renewal_due {
             return Ok(Refresh::Unchanged);
         }
-        let next = Current::load(&self.files, &self.realm, &*self.build, now)
-            .inspect_err(|_| self.metrics.reload(self.side, Outcome::Failed))?;
+        let failed = |_: &Error| self.metrics.reload(self.side, Outcome::Failed);
+        let next = Current::load(&self.files, &self.realm, &*self.build).inspect_err(failed)?;
         let renewed = next.material.own.cert != current.material.own.cert;
-        if next.fingerprint == current.fingerprint && !renewed {
+        let is_same = next.fingerprint == current.fingerprint && !renewed;
+        if renewed || is_same {
+            let valid = next.material.require_valid(&self.files.certificate, now);
+            valid.inspect_err(failed)?;
+        }
+        if is_same {
             return Ok(Refresh::RenewalOverdue {
                 not_after: validity.not_after,
             });
@@ -215,10 +226,10 @@ impl<C: Send + Sync + 'static> Reloading<C> {
 }
 
 impl<C> Current<C> {
-    fn load(files: &Files, realm: &Realm, build: &Build<C>, now: SystemTime) -> Result<Self, Error> {
+    fn load(files: &Files, realm: &Realm, build: &Build<C>) -> Result<Self, Error> {
         // Taken before reading: files that change while they are read then differ at the next look.
         let fingerprint = files.fingerprint();
-        let (config, material) = build(files, realm, now)?;
+        let (config, material) = build(files, realm)?;
         Ok(Self {
             config,
             material,

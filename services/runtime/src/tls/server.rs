@@ -1,7 +1,6 @@
 //! The server's side: every client proves who it is, during the handshake.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
@@ -71,7 +70,7 @@ impl ServerTls {
             realm.clone(),
             Side::Server,
             metrics.clone(),
-            move |files, realm, now| config(files, realm, now, &known),
+            move |files, realm| config(files, realm, &known),
         )?;
         let reloader = Reloader::new(Arc::clone(&reloading), *tls_reload_seconds);
         Ok(Some((Self(reloading), reloader)))
@@ -111,14 +110,9 @@ impl ServerTls {
     }
 }
 
-fn config(
-    files: &Files,
-    realm: &Realm,
-    now: SystemTime,
-    known: &SiteAuthorities,
-) -> Result<(Arc<Serving>, Material), Error> {
+fn config(files: &Files, realm: &Realm, known: &SiteAuthorities) -> Result<(Arc<Serving>, Material), Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let material = Material::read(files, realm, &provider, now)?;
+    let material = Material::read(files, realm, &provider)?;
     let region = (&*files.anchors, &material.anchors);
     let trust = Arc::new(Trust::read(&files.trust, region, realm, &provider, known)?);
     let mut tls = server_config(provider)?

@@ -13,7 +13,13 @@ use prost::bytes::Bytes;
 use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status};
 
-use super::{accounts::Charge, audit::Record, framing::Framing, metrics::CallMetrics, unread::Guard};
+use super::{
+    accounts::Charge,
+    audit::Record,
+    framing::{Framing, Taken},
+    metrics::CallMetrics,
+    unread::Guard,
+};
 use crate::{call::Call, error::Error, load};
 
 /// A request's body.
@@ -47,26 +53,33 @@ impl Received {
 
     /// Counts what has arrived.
     fn count(&mut self, data: &Bytes) -> Result<(), Error> {
-        let begins = self.framing.take(data)?;
+        let Taken {
+            begins,
+            specs,
+            others,
+        } = self.framing.take(data)?;
         // A message within a stream counts as a call does.
         if matches!(self.call, Call::Reflection | Call::ReflectionAlpha) {
             self.charge.account().require_rate(begins)?;
         }
         if self.endless {
             if begins > 0 {
-                // The handler has read the earlier messages.
+                // The handler has read the earlier messages, and the time of this one begins with its first byte.
                 self.charge.clear();
+                self.due = None;
             }
             if !self.framing.is_inside_message() {
                 self.due = None;
             }
         }
-        let bytes = data.len() * self.framing.weight();
-        if self.framing.is_large_spec() {
-            self.charge.add_spec(bytes)
-        } else {
-            self.charge.add(bytes)
+        // Each kind has room of its own: bytes of one are not refused because there is too much of the other.
+        if specs > 0 {
+            self.charge.add_spec(specs)?;
         }
+        if others > 0 {
+            self.charge.add(others)?;
+        }
+        Ok(())
     }
 }
 
@@ -190,5 +203,42 @@ impl HttpBody for Sent {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, future::poll_fn, time::Duration};
+
+    use futures::StreamExt as _;
+    use runtime::tls::PeerIdentity;
+
+    use super::*;
+    use crate::{
+        admission::{accounts::Accounts, limits::Limits},
+        call::CallKind,
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn each_message_of_a_stream_has_its_own_time() {
+        const PARTS: usize = 40;
+        let accounts = Accounts::new(Limits::default());
+        let account = accounts.account(&PeerIdentity::PlaintextLoopback).unwrap();
+        let permit = account.enter(CallKind::Reports).unwrap();
+        let guard = Guard::new(permit, CallKind::Reports, &account);
+        // Each part has the end of one message, and the beginning of the next: the sequence number of a report.
+        let parts = futures::stream::iter(0..PARTS).then(|part| async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let all: &'static [u8] = &[1, 0, 0, 0, 0, 2, 8];
+            Ok::<_, Infallible>(Bytes::from_static(if part == 0 { &all[1..] } else { all }))
+        });
+        let body = Body::from_stream(parts);
+        let mut received = Received::new(body, Call::ReportHosts, CallMetrics::default(), &guard, true);
+        let mut taken = 0;
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut received).poll_frame(cx)).await {
+            frame.unwrap();
+            taken += 1;
+        }
+        assert_eq!(taken, PARTS);
     }
 }

@@ -59,7 +59,11 @@ use crate::{
     call::{Call, Descriptor, Effect, Reach, Streams, reach},
     error::Error,
     load,
+    violation::clip,
 };
+
+/// Maximum length of a site's name in a refusal, in bytes: that of a name. A caller may send one of megabytes, and each refusal is in the audit log.
+const MAX_SITE_BYTES: usize = 253;
 
 /// Puts the layer before every service.
 #[must_use]
@@ -255,6 +259,9 @@ pub(crate) fn authorize_site(peer: Option<&Peer>, call: Call, site: Option<&str>
     Err(Error::Forbidden {
         caller: peer.to_string(),
         call: call.name(),
-        site: Some(site.map_or_else(|| "every site".to_owned(), |site| format!("site {site:?}"))),
+        site: Some(site.map_or_else(
+            || "every site".to_owned(),
+            |site| format!("site {:?}", clip(site, MAX_SITE_BYTES)),
+        )),
     })
 }

@@ -32,7 +32,7 @@ use crate::{
     error::Error,
     ledger::{Commit, Page},
     load,
-    region::DurablePlacement,
+    region::{DurablePlacement, Region},
     site::{Apply, Site},
     spec::Spec,
     term::Terms,
@@ -70,9 +70,10 @@ impl Placements {
             created: convert::time(created),
             spec: self::spec(spec)?,
         };
-        let durable = terms.region()?.apply(&site, apply, &caller).await?;
+        let region = terms.region()?;
+        let durable = region.apply(&site, apply, &caller).await?;
         Ok(ApplyClusterResponse {
-            placement: self::placement(&site, &durable),
+            placement: changed(&region, &caller, site, durable).await?,
         })
     }
 
@@ -114,7 +115,7 @@ impl Placements {
     }
 
     async fn get(authorized: Authorized<GetPlacementRequest>) -> Result<GetPlacementResponse, Error> {
-        let (request, _, terms) = authorized.into_parts();
+        let (request, caller, terms) = authorized.into_parts();
         let GetPlacementRequest {
             site,
             cluster,
@@ -123,9 +124,14 @@ impl Placements {
         let name = convert::cluster(cluster.as_ref(), "cluster")?;
         let uid = cluster.map(|cluster| cluster.uid).unwrap_or_default();
         let at_least = at_least.map(Into::into);
-        let (durable, state) = terms.durable()?.placement(&site, &name, &uid, at_least).await?;
+        let region = terms.durable()?;
+        let (durable, state) = region.placement(&site, &name, &uid, at_least).await?;
+        let placement = match answer(site, durable) {
+            Some((members, placement)) => Some(region.answers().for_read(&caller, members, placement).await?),
+            None => None,
+        };
         Ok(GetPlacementResponse {
-            placement: self::placement(&site, &durable),
+            placement,
             site_state: Some(state.into()),
         })
     }
@@ -174,9 +180,10 @@ impl Placements {
         let ReleaseClusterRequest { site, cluster } = request;
         let name = convert::cluster(cluster.as_ref(), "cluster")?;
         let uid = convert::uid(cluster.as_ref())?;
-        let durable = terms.region()?.release(&site, &name, &uid, &caller).await?;
+        let region = terms.region()?;
+        let durable = region.release(&site, &name, &uid, &caller).await?;
         Ok(ReleaseClusterResponse {
-            placement: self::placement(&site, &durable),
+            placement: changed(&region, &caller, site, durable).await?,
         })
     }
 
@@ -195,12 +202,10 @@ impl Placements {
                 .map_err(|error| invalid(&format!("released[{index}].host"), error.to_string()))?;
             confirmed.insert(id, revision);
         }
-        let durable = terms
-            .region()?
-            .confirm(&site, &name, &uid, &confirmed, &caller)
-            .await?;
+        let region = terms.region()?;
+        let durable = region.confirm(&site, &name, &uid, &confirmed, &caller).await?;
         Ok(ConfirmHostsResponse {
-            placement: self::placement(&site, &durable),
+            placement: changed(&region, &caller, site, durable).await?,
         })
     }
 
@@ -211,9 +216,10 @@ impl Placements {
         let ReleaseOrphanRequest { site, host } = request;
         let host = convert::host_id(&host.unwrap_or_default())
             .map_err(|error| invalid("host", error.to_string()))?;
-        let durable = terms.region()?.release_orphan(&site, &host, &caller).await?;
+        let region = terms.region()?;
+        let durable = region.release_orphan(&site, &host, &caller).await?;
         Ok(ReleaseOrphanResponse {
-            placement: self::placement(&site, &durable),
+            placement: changed(&region, &caller, site, durable).await?,
         })
     }
 
@@ -303,11 +309,31 @@ fn spec(wire: Option<inventory::ClusterSpec>) -> Result<Spec, Error> {
     convert::declared_spec(wire, "spec").map_err(Error::Invalid)
 }
 
-fn placement(site: &str, durable: &DurablePlacement) -> Option<api::Placement> {
-    durable
-        .record
-        .as_ref()
-        .map(|record| convert::placement(site, durable.epoch, record))
+/// How many members the placement in an answer has, and what converts it.
+fn answer(
+    site: String,
+    durable: DurablePlacement,
+) -> Option<(usize, impl FnOnce() -> api::Placement + Send + 'static)> {
+    let DurablePlacement { record, epoch } = durable;
+    let record = record?;
+    let members = record.members.len();
+    Some((members, move || convert::placement(&site, epoch, &record)))
+}
+
+/// The placement in the answer to a change.
+async fn changed(
+    region: &Region,
+    caller: &str,
+    site: String,
+    durable: DurablePlacement,
+) -> Result<Option<api::Placement>, Error> {
+    match answer(site, durable) {
+        Some((members, placement)) => {
+            let placement = region.answers().for_change(caller, members, placement);
+            placement.await.map(Some)
+        }
+        None => Ok(None),
+    }
 }
 
 #[tonic::async_trait]
@@ -353,9 +379,9 @@ impl PlacementService for Placements {
         &self,
         request: Request<WatchPlacementsRequest>,
     ) -> Result<Response<Self::WatchPlacementsStream>, Status> {
-        let (request, _, terms) = self.authorizer.authorize(request)?.into_parts();
+        let (request, caller, terms) = self.authorizer.authorize(request)?.into_parts();
         let WatchPlacementsRequest { site, resume } = request;
-        let events = watch::stream(&terms.durable()?, &site, resume.map(Into::into))?;
+        let events = watch::stream(&terms.durable()?, &caller, &site, resume.map(Into::into))?;
         Ok(Response::new(Box::pin(load::contained(events))))
     }
 
@@ -395,3 +421,6 @@ impl PlacementService for Placements {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,7 @@ use crate::{
     error::Error,
     ledger::{Commit, SitePosition, commit::Stopped},
     record::{ClusterId, Record},
-    region::{Region, SharedSite},
+    region::{Answers, Region, SharedSite},
     site::{Changed, Cursor},
 };
 
@@ -60,6 +60,8 @@ impl Ready {
 
 struct Watcher {
     name: String,
+    caller: String,
+    answers: Answers,
     site: Arc<SharedSite>,
     durable: watch::Receiver<Commit>,
     /// Changes whenever a change of the site is stored or refused.
@@ -74,12 +76,13 @@ struct Watcher {
     sent: Option<u64>,
 }
 
-/// The events of a site, from a revision or from the beginning.
+/// The events of a site for a caller, from a revision or from the beginning.
 ///
 /// # Errors
 /// [`Error::NotFound`].
 pub(super) fn stream(
     region: &Region,
+    caller: &str,
     name: &str,
     resume: Option<SitePosition>,
 ) -> Result<impl Stream<Item = Result<WatchPlacementsResponse, Status>> + Send + use<>, Error> {
@@ -90,6 +93,8 @@ pub(super) fn stream(
     let resumed = resume.filter(|at| at.epoch() == here.epoch() && at.revision() <= here.revision());
     let mut watcher = Watcher {
         name: name.to_owned(),
+        caller: caller.to_owned(),
+        answers: region.answers().clone(),
         cursor: Cursor::resume(resumed.unwrap_or_default().revision()),
         site,
         durable,
@@ -103,16 +108,13 @@ pub(super) fn stream(
         watcher.reset = Some(SitePosition::new(here.epoch(), 0));
     }
     Ok(futures::stream::unfold(watcher, |mut watcher| async move {
-        let event = watcher
-            .next()
-            .await
-            .map_err(|stopped| Status::from(Error::Stopped(stopped)));
+        let event = watcher.next().await.map_err(Status::from);
         Some((event, watcher))
     }))
 }
 
 impl Watcher {
-    async fn next(&mut self) -> Result<WatchPlacementsResponse, Stopped> {
+    async fn next(&mut self) -> Result<WatchPlacementsResponse, Error> {
         loop {
             if let Some(at) = self.reset.take() {
                 self.cursor = self.site.reading().await.beginning();
@@ -121,7 +123,7 @@ impl Watcher {
             }
             while let Some((epoch, ready)) = self.ready.pop_front() {
                 if let Some(change) = ready.change() {
-                    return Ok(self.event(epoch, change));
+                    return self.event(epoch, change).await;
                 }
             }
             // Marked as seen before the durable commit is read, so that a change which is stored in between wakes the watcher.
@@ -154,19 +156,20 @@ impl Watcher {
         }
     }
 
-    fn event(&self, epoch: u64, change: Changed) -> WatchPlacementsResponse {
+    async fn event(&self, epoch: u64, change: Changed) -> Result<WatchPlacementsResponse, Error> {
         let at = SitePosition::new(epoch, change.revision());
-        match change {
+        let of = match change {
             Changed::Record(record) => {
-                event(at, Event::Changed(convert::placement(&self.name, epoch, &record)))
+                let (site, members) = (self.name.clone(), record.members.len());
+                let placement = move || convert::placement(&site, epoch, &record);
+                let answers = &self.answers;
+                Event::Changed(answers.for_read(&self.caller, members, placement).await?)
             }
-            Changed::Removed { revision: _, cluster } => event(
-                at,
-                Event::Removed(Removed {
-                    cluster: Some(convert::cluster_ref(&cluster)),
-                }),
-            ),
-        }
+            Changed::Removed { revision: _, cluster } => Event::Removed(Removed {
+                cluster: Some(convert::cluster_ref(&cluster)),
+            }),
+        };
+        Ok(event(at, of))
     }
 }
 
@@ -232,7 +235,7 @@ mod tests {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut context = Context::from_waker(&waker);
-        let mut events = Box::pin(stream(&region, "a", None).unwrap());
+        let mut events = Box::pin(stream(&region, "reader/one", "a", None).unwrap());
         let mut told = 0;
         while let Poll::Ready(Some(event)) = events.poll_next_unpin(&mut context) {
             event.unwrap();
@@ -290,7 +293,7 @@ mod tests {
         for number in 0..CLUSTERS {
             former.push(declare(number, 1).await);
         }
-        let mut events = Box::pin(stream(&region, "a", None).unwrap());
+        let mut events = Box::pin(stream(&region, "reader/one", "a", None).unwrap());
         for _ in 0..2 {
             // That it begins anew, and the first cluster: the others are read with it.
             events.next().await.unwrap().unwrap();

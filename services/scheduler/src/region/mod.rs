@@ -32,7 +32,7 @@ pub(crate) use metrics::encode as encode_metrics;
 pub use reporting::Reporter;
 pub use resets::Resets;
 pub use shared::SharedSite;
-pub(crate) use turns::SLICE_DURATION;
+pub(crate) use turns::{Answers, SLICE_DURATION};
 pub use undo::Undo;
 
 use clock::Clock;
@@ -70,6 +70,7 @@ struct Inner {
     limits: RwLock<Limits>,
     committer: Committer,
     turns: Turns,
+    answers: Answers,
     /// Permits of callers that keep a copy of a site for their question.
     copies: Turns,
     /// Pauses of callers after long computations with a copy.
@@ -126,6 +127,7 @@ impl Region {
             limits: RwLock::default(),
             committer,
             turns: Turns::beside_others(),
+            answers: Answers::default(),
             copies: Turns::of_copies(),
             cooldowns: Cooldowns::default(),
             copy_memory: CopyMemory::default(),

@@ -20,6 +20,9 @@ use crate::{error::Error, ledger::commit::Stopped};
 /// How long one slice of a read should take.
 pub(crate) const SLICE_DURATION: Duration = Duration::from_millis(10);
 
+/// Maximum number of members of a placement that the thread of a call converts for its answer: it takes less than a tenth of a millisecond.
+const MAX_INLINE_MEMBERS: usize = 64;
+
 /// Maximum number of copies that one caller may have at once.
 const COPIES_PER_CALLER: usize = 1;
 /// Minimum of the limit of copies of all callers at once.
@@ -105,6 +108,30 @@ impl Turns {
     pub(super) fn try_take(&self, caller: &str) -> Option<TurnPermit> {
         let begun = self.lock().try_begin(caller);
         begun.then(|| self.permit(caller))
+    }
+
+    /// Computes a slice, when its caller's turn has come.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the process ends.
+    async fn compute<T: Send + 'static>(
+        &self,
+        caller: &str,
+        slice: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let turn = self.take(caller).await?;
+        let computed = tokio::task::spawn_blocking(move || {
+            let computed = slice();
+            // Also when its caller has left: the thread is free only now.
+            drop(turn);
+            computed
+        });
+        match computed.await {
+            Ok(computed) => Ok(computed),
+            // As if it had been computed here.
+            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+            Err(_) => Err(Error::Stopped(Stopped)),
+        }
     }
 
     /// The permit of a caller that has begun.
@@ -201,19 +228,80 @@ impl Region {
         caller: &str,
         slice: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let turn = self.inner.turns.take(caller).await?;
-        let computed = tokio::task::spawn_blocking(move || {
-            let computed = slice();
-            // Also when its caller has left: the thread is free only now.
-            drop(turn);
-            computed
-        });
-        match computed.await {
-            Ok(computed) => Ok(computed),
-            // As if it had been computed here.
-            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
-            Err(_) => Err(Error::Stopped(Stopped)),
+        self.inner.turns.compute(caller, slice).await
+    }
+
+    /// Who makes large answers.
+    pub(crate) fn answers(&self) -> &Answers {
+        &self.inner.answers
+    }
+}
+
+/// Who makes large answers, and who waits. Cheap to clone.
+///
+/// A placement of thousands of members takes milliseconds, and an identity may have hundreds of calls in progress: on the threads that serve all
+/// calls, everybody else would wait behind them. These turns are apart from those of [`Region::compute`], where one slice may take seconds, and those
+/// of answers to changes apart from those to reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Answers {
+    reads: Turns,
+    changes: Turns,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self {
+            reads: Turns::beside_others(),
+            changes: Turns::beside_others(),
         }
+    }
+}
+
+impl Answers {
+    /// Makes the answer to a read, which has a placement of so many members: at once if they are few, and otherwise when it is the caller's turn.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the process ends.
+    pub(crate) async fn for_read<T: Send + 'static>(
+        &self,
+        caller: &str,
+        members: usize,
+        answer: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        self.reads.answer(caller, members, answer).await
+    }
+
+    /// The same for the answer to a change.
+    ///
+    /// # Errors
+    /// As [`for_read`](Self::for_read).
+    pub(crate) async fn for_change<T: Send + 'static>(
+        &self,
+        caller: &str,
+        members: usize,
+        answer: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        self.changes.answer(caller, members, answer).await
+    }
+
+    /// Takes all turns of reads that are free.
+    #[cfg(test)]
+    pub(crate) fn occupy_reads(&self) -> Vec<TurnPermit> {
+        std::iter::from_fn(|| self.reads.try_take("another")).collect()
+    }
+}
+
+impl Turns {
+    async fn answer<T: Send + 'static>(
+        &self,
+        caller: &str,
+        members: usize,
+        answer: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        if members <= MAX_INLINE_MEMBERS {
+            return Ok(answer());
+        }
+        self.compute(caller, answer).await
     }
 }
 

@@ -200,12 +200,15 @@ impl Site {
         if unnamed.is_empty() && unnamed_clusters == 0 {
             return false;
         }
-        tracing::warn!(
-            site = self.name,
-            hosts = unnamed.len(),
-            clusters = unnamed_clusters,
-            "removed hosts and SIPClusters of earlier reports that the present snapshot has not listed yet, because the site is at its limits"
-        );
+        if let Some(withheld) = self.lines.unnamed.line() {
+            tracing::warn!(
+                site = self.name,
+                hosts = unnamed.len(),
+                clusters = unnamed_clusters,
+                withheld,
+                "removed hosts and SIPClusters of earlier reports that the present snapshot has not listed yet, because the site is at its limits"
+            );
+        }
         self.existence.forget_unnamed(&seen.clusters);
         for id in &unnamed {
             self.marks.remove(&id.name);

@@ -21,4 +21,8 @@ pub(super) struct Lines {
     pub(super) not_issued: Quiet,
     /// The position of the site is raised.
     pub(super) raised: Quiet,
+    /// What a snapshot has not listed yet is removed.
+    pub(super) unnamed: Quiet,
+    /// Notes are not in the log of decisions.
+    pub(super) notes: Quiet,
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ::placement::{Host, HostId};
+use runtime::quiet::Quiet;
 
 /// Maximum number of notes that wait to be written; more are only counted.
 const MAX_PENDING_NOTES: usize = 256;
@@ -54,13 +55,16 @@ impl Notes {
         });
     }
 
-    /// The notes since the last time.
-    pub(super) fn take(&mut self, site: &str) -> Vec<Note> {
+    /// The notes since the last time. `log` limits the lines about those that were only counted.
+    pub(super) fn take(&mut self, site: &str, log: &Quiet) -> Vec<Note> {
         let Self { waiting, lost } = std::mem::take(self);
-        if lost > 0 {
+        if lost > 0
+            && let Some(withheld) = log.line()
+        {
             tracing::warn!(
                 site,
                 lost,
+                withheld,
                 "marks on hosts are not in the log of decisions: too many at once"
             );
         }
@@ -91,12 +95,14 @@ mod tests {
         notes.compare(&host(), &marked);
         notes.compare(&marked, &marked);
         notes.compare(&marked, &host());
-        let texts: Vec<_> = notes.take("a").into_iter().map(|note| note.text).collect();
+        let log = Quiet::default();
+        let taken = notes.take("a", &log).into_iter();
+        let texts: Vec<_> = taken.map(|note| note.text).collect();
         assert_eq!(
             texts,
             ["metal/h1: is cordoned", "metal/h1: is no longer cordoned"]
         );
-        assert!(notes.take("a").is_empty());
+        assert!(notes.take("a", &log).is_empty());
     }
 
     #[test]

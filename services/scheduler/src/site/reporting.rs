@@ -326,7 +326,7 @@ impl Site {
 
     /// What is to be written to the log since the last time.
     pub fn take_notes(&mut self) -> Vec<Note> {
-        self.notes.take(&self.name)
+        self.notes.take(&self.name, &self.lines.notes)
     }
 
     /// Writes a note to the log.

@@ -163,6 +163,32 @@ async fn changes_and_exports_are_audited_and_questions_are_not() {
     assert!(lines[0].contains("object=\"a\""), "{lines:?}");
 }
 
+#[tokio::test]
+async fn a_line_is_short_whatever_its_caller_names() {
+    const MOST: usize = 4096;
+    listen();
+    let served = Served::start().await;
+    let caller = agent("verbose", "load-balancer");
+    let channel = served.channel(&caller);
+    let (site, path) = ("x".repeat(100_000), format!("/{}", "m".repeat(10_000)));
+    for (path, message, code) in [
+        (
+            Call::GetPlacement.descriptor().path,
+            request(Call::GetPlacement, &site),
+            Code::PermissionDenied,
+        ),
+        (&*path, Bytes::new(), Code::Unimplemented),
+    ] {
+        let made = send(&channel, path, tokio_stream::once(message)).await;
+        assert_eq!(made.unwrap_err().code(), code);
+    }
+    let lines = audited(&caller.to_string());
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for line in lines {
+        assert!(line.len() < MOST, "{} bytes", line.len());
+    }
+}
+
 /// A service whose answers never end, or never come.
 #[derive(Clone)]
 struct Endless;

@@ -15,6 +15,7 @@ mod latency;
 mod numbers;
 mod raw;
 mod reads;
+mod reports;
 mod slow;
 mod timeouts;
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -204,6 +206,28 @@ fn a_certificate_past_half_its_life_is_reported() {
         Refresh::Reloaded { .. }
     ));
     assert_eq!(tls.0.refresh(now + minutes(1)).unwrap(), Refresh::Unchanged);
+}
+
+#[test]
+fn callers_are_denied_after_the_own_certificate_has_expired() {
+    let authority = Authority::new();
+    let server = authority.issue(&Subject::of_caller(&Caller::Scheduler));
+    let disk = Disk::new(&server, &authority);
+    disk.write("denied", "");
+    let tls = load(&disk.server_args());
+    let client = authority.issue(&Subject::of_caller(&agent("cluster")));
+    let shown = [CertificateDer::from_pem_slice(client.certificate.as_bytes()).unwrap()];
+    tls.verify(&shown).unwrap();
+    // Valid for an hour on either side of now.
+    let expired = SystemTime::now() + Duration::from_hours(2);
+    tls.0.refresh(expired).unwrap_err();
+
+    disk.write("denied", &format!("{}\n", realm().uri(&agent("cluster"))));
+    assert!(matches!(
+        tls.0.refresh(expired).unwrap(),
+        Refresh::Reloaded { .. }
+    ));
+    tls.verify(&shown).unwrap_err();
 }
 
 #[test]
