@@ -160,7 +160,13 @@ async fn reported(pod: &Pod) -> Running {
 
 #[cfg(test)]
 mod tests {
+    use futures::future::join_all;
     use serde_json::{Value, json};
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+        time::{sleep, timeout},
+    };
 
     use super::*;
 
@@ -219,5 +225,104 @@ mod tests {
             problem.message,
             "pod lb-1 does not run the newest configuration: [ALERT] no"
         );
+    }
+
+    /// A pod whose sidecar is reported to listen there.
+    fn at(listener: &TcpListener) -> Arc<Pod> {
+        let port = listener.local_addr().unwrap().port();
+        let mut pod = json!(pod(&json!({}), &json!({"running": {}})));
+        pod["status"]["podIP"] = json!("127.0.0.1");
+        pod["spec"] = json!({"containers": [
+            {"name": "loadbalancer", "ports": [{"name": REPORT_PORT_NAME, "containerPort": port}]},
+        ]});
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    /// What a container answers to a request: once `head`, and then so many times `part`, with pauses.
+    struct Answer {
+        head: String,
+        part: Vec<u8>,
+        times: usize,
+        pause: Duration,
+    }
+
+    impl Answer {
+        fn whole(body: &str) -> Self {
+            Self {
+                head: format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()),
+                part: Vec::new(),
+                times: 0,
+                pause: Duration::ZERO,
+            }
+        }
+
+        /// Answers one request until the client hangs up. Returns how many bytes the client took.
+        async fn serve(&self, listener: &TcpListener) -> usize {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read_u8().await.unwrap();
+            stream.write_all(self.head.as_bytes()).await.unwrap();
+            let mut taken = 0;
+            for _ in 0..self.times {
+                if stream.write_all(&self.part).await.is_err() {
+                    return taken;
+                }
+                taken += self.part.len();
+                sleep(self.pause).await;
+            }
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+            taken
+        }
+    }
+
+    /// Whoever may change the pods of a load balancer decides what answers there. [`follows_one`] and [`starts_with`] are all that a pass asks of
+    /// a pod, so they bound how long pods keep a pass of their own cluster, and what they make the agent keep in memory.
+    #[tokio::test]
+    async fn a_pod_that_answers_nonsense_is_asked_for_seconds_only() {
+        const MIB: usize = 1 << 20;
+        let large = |part: Vec<u8>, times: usize, pause: Duration| Answer {
+            head: format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 64 * MIB),
+            part,
+            times,
+            pause,
+        };
+        let answers = || {
+            [
+                Answer::whole("not a digest"),
+                Answer::whole(r#"{"running": "another digest"}"#),
+                Answer::whole(r#"{"running": ["00ff"]}"#),
+                large(vec![b'x'; MIB], 64, Duration::ZERO),
+                // It would take months.
+                large(vec![b'x'], 64 * MIB, Duration::from_millis(100)),
+                // It says nothing at all.
+                Answer {
+                    head: String::new(),
+                    ..Answer::whole("")
+                },
+            ]
+        };
+        let expected = Follows::Not {
+            pod: "lb-1".to_owned(),
+            failed: None,
+        };
+        let running = answers().map(|answer| (answer, true));
+        let down = answers().map(|answer| (answer, false));
+        let asked = running.into_iter().chain(down).map(|(answer, runs)| async move {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let pod = at(&listener);
+            let follows = async {
+                if runs {
+                    follows_one(pod, "00ff").await
+                } else {
+                    starts_with(pod, "00ff").await
+                }
+            };
+            tokio::join!(follows, answer.serve(&listener))
+        });
+        let asked = timeout(Duration::from_secs(10), join_all(asked));
+        for (number, (follows, taken)) in asked.await.unwrap().into_iter().enumerate() {
+            assert_eq!(follows, expected, "{number}");
+            // What is beyond the agent's limit is in buffers of the kernel.
+            assert!(taken < 32 * MIB, "{number}: {taken}");
+        }
     }
 }

@@ -40,7 +40,7 @@ pub struct Objects {
     pub service: Service,
     /// What the pods read: configuration and certificate.
     pub secret: Secret,
-    /// ServiceAccount of the pods, without any rights.
+    /// `ServiceAccount` of the pods, without any rights.
     pub account: ServiceAccount,
     /// Runs the pods: none as long as the issuer is not known.
     pub deployment: Deployment,

@@ -90,7 +90,7 @@ pub enum Site {
     /// Use it if the API server of the site was restored from a backup, and the scheduler refuses the current agents as SUPERSEDED.
     #[command(after_help = help::OVERRIDE_HELP)]
     ResetFence(ResetFence),
-    /// Raise the revision of a site above the release marks of its hosts and above the statuses of its SIPClusters
+    /// Raise the revision of a site above the release marks of its hosts and above the statuses of its `SIPCluster`s
     ///
     /// Use it if hosts cannot be claimed because their release mark (annotation placement-revision) was issued by a lost ledger or in another
     /// site. No claim changes.

@@ -84,6 +84,14 @@ impl Region {
     /// # Errors
     /// When the scheduler was not built, or does not become ready: with the end of its log.
     pub async fn start(name: &str) -> Result<Self, Error> {
+        Self::start_with(name, &[]).await
+    }
+
+    /// The same with variables in the scheduler's environment.
+    ///
+    /// # Errors
+    /// As [`Region::start`].
+    pub async fn start_with(name: &str, variables: &[(&str, String)]) -> Result<Self, Error> {
         let group = Group::new(name)?;
         let authority = Authority::new(&group.directory().join("pki"), name)?;
         let identity = authority.issue_server(&Caller::Scheduler, &["localhost"])?;
@@ -115,6 +123,9 @@ impl Region {
             .arg("--tls-client-ca")
             .arg(authority.certificate())
             .args(["--trust-domain", TRUST_DOMAIN]);
+        let program = variables
+            .iter()
+            .fold(program, |program, (name, value)| program.env(name, value));
         let on_file = program
             .clone()
             .arg("--ledger")
@@ -174,6 +185,12 @@ impl Region {
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("https://{}", self.address())
+    }
+
+    /// The port of the scheduler's `/readyz` and `/metrics`.
+    #[must_use]
+    pub fn health_port(&self) -> u16 {
+        self.scheduler_health
     }
 
     /// The scheduler's process, to crash, pause and restart it.

@@ -7,7 +7,7 @@ mod refused;
 mod searched;
 mod several;
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, sync::Arc};
 
 use api::conditions::AUTH_READY;
 use k8s_openapi::api::{
@@ -24,7 +24,7 @@ use sandbox::{
     inventory::NETWORK,
     login::{Login, Provider, REDIRECT, Token},
     process::Group,
-    region::{Agent, AgentProcess, HOSTS_NAMESPACE},
+    region::{Agent, AgentProcess, HOSTS_NAMESPACE, Region},
     site::{Answer, Site},
     slapd::{BIND_DN, Directory, Person, SUFFIX},
     wait,
@@ -57,11 +57,11 @@ struct Scene {
 
 impl Scene {
     async fn start() -> Self {
-        Self::start_with(BIND_PASSWORD, "info").await
+        Self::start_with(BIND_PASSWORD, "info", &[]).await
     }
 
-    /// With this password of the account that searches the directory, and agents that log what this filter says.
-    async fn start_with(bind_password: &str, log: &str) -> Self {
+    /// With this password of the account that searches the directory, programs that log what this filter says, and these agents besides.
+    async fn start_with(bind_password: &str, log: &str, others: &[Agent]) -> Self {
         let group = Group::new("sign-in").unwrap();
         let directory = Directory::start(&group, &[ADA, BOB], bind_password)
             .await
@@ -69,11 +69,14 @@ impl Scene {
         let etcd = Etcd::start(&group, 1).await.unwrap();
         let password = group.directory().join("storage-password");
         fs::write(&password, "password of the storage").unwrap();
-        let mut stage = Stage::start("sign-in", &[]).await;
+        let logging = ("RUST_LOG", log.to_owned());
+        let region = Region::start_with("north", std::slice::from_ref(&logging));
+        let region = Arc::new(region.await.unwrap());
+        let mut stage = Stage::start_in(region, "sign-in", &[HOSTS_NAMESPACE], &[]).await;
         stage.site.create_tenant_namespace(NAMESPACE).await.unwrap();
         let mut config = stage.config(&[HOSTS_NAMESPACE]);
         let variables = [
-            ("RUST_LOG", log.to_owned()),
+            logging.clone(),
             ("SIP_DEX_STORAGE_ENDPOINTS", etcd.endpoints().join(",")),
             ("SIP_DEX_STORAGE_PASSWORD_FILE", password.display().to_string()),
         ];
@@ -81,12 +84,23 @@ impl Scene {
             .region
             .start_agent_with(&stage.site, Agent::Dex, &config, &variables);
         let mut agent = agent.await.unwrap();
-        config.not_installed = vec!["jumpHost".to_owned(), "loadBalancer".to_owned()];
-        let claims = stage
-            .region
-            .start_agent_with(&stage.site, Agent::Cluster, &config, &variables[..1]);
-        let claims = claims.await.unwrap();
-        stage.agents.insert(Agent::Cluster, claims);
+        let sections = [
+            (Agent::JumpHost, "jumpHost"),
+            (Agent::LoadBalancer, "loadBalancer"),
+        ];
+        let absent = sections.iter().filter(|(agent, _)| !others.contains(agent));
+        config.not_installed = absent.map(|(_, section)| (*section).to_owned()).collect();
+        for agent in [&[Agent::Cluster], others].concat() {
+            let mut variables = vec![logging.clone()];
+            if agent == Agent::JumpHost {
+                variables.extend(stage.region.power_port(&stage.site).unwrap().variables(None));
+            }
+            let started = stage
+                .region
+                .start_agent_with(&stage.site, agent, &config, &variables);
+            let started = started.await.unwrap();
+            stage.agents.insert(agent, started);
+        }
         stage.agents_are_ready().await;
         agent.is_ready().await.unwrap();
         Self {

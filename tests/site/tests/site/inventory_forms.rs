@@ -1,7 +1,7 @@
 //! Every form in which hosts come: what can be read of them is used, what cannot be read is told to people, and no host
 //! keeps another one from being used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::{
@@ -11,7 +11,7 @@ use kube::{
 };
 use sandbox::{
     inventory::{NETWORK, SERVER},
-    region::HOSTS_NAMESPACE,
+    region::{AGENTS_NAMESPACE, HOSTS_NAMESPACE},
     wait,
 };
 use serde_json::{Value, json};
@@ -178,6 +178,37 @@ fn network_data_is_read_in_every_form_that_its_makers_write() {
     });
 }
 
+/// The networkData of a host, which can be read, in the namespace of a tenant. Such a namespace has no hosts.
+const ELSEWHERE: &str = "unread-c-elsewhere-network-data";
+
+async fn create_elsewhere(stage: &Stage) {
+    let data = json!({"networks": [{"id": NETWORK, "ip_address": "192.0.2.40"}]}).to_string();
+    let secret = json!({"metadata": {"name": ELSEWHERE}, "stringData": {"networkData": data}});
+    let secret: Secret = serde_json::from_value(secret).unwrap();
+    let secrets: Api<Secret> = Api::namespaced(stage.site.client(), "unread");
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+}
+
+/// It is named in the fault of its host, and its addresses are not known, since nobody has asked for it.
+async fn no_agent_has_read_elsewhere(stage: &Stage) {
+    reported(stage, "unread-c-elsewhere", |known| {
+        let problems = known["problems"].to_string();
+        let addresses = known["addresses"].as_object();
+        problems.contains(&format!("Secret unread/{ELSEWHERE}"))
+            && addresses.is_none_or(serde_json::Map::is_empty)
+    })
+    .await;
+    let agents = format!("system:serviceaccount:{AGENTS_NAMESPACE}:");
+    let of_secrets = |line: &str| line.contains(&agents) && line.contains(r#""resource":"secrets""#);
+    let asked = stage.site.audit_log_where(of_secrets).unwrap();
+    let namespaces: BTreeSet<String> = asked
+        .into_iter()
+        .filter_map(|entry| Some(entry.object_ref?.namespace))
+        .collect();
+    assert!(namespaces.contains(HOSTS_NAMESPACE), "{namespaces:?}");
+    assert!(!namespaces.contains("unread"), "{namespaces:?}");
+}
+
 #[test]
 fn an_unreadable_host_gets_an_event_and_stops_no_other() {
     on_shared_site("unread", async |stage| {
@@ -213,6 +244,7 @@ fn an_unreadable_host_gets_an_event_and_stops_no_other() {
             stage.load(std::slice::from_ref(&made)).await;
             patch(stage, &made.name, change.clone()).await;
         }
+        create_elsewhere(stage).await;
         let text = host("unread", "cp", "e-text", "e-text");
         stage
             .load(&[text.clone(), host("unread", "cp", "z", "z-good")])
@@ -251,6 +283,7 @@ fn an_unreadable_host_gets_an_event_and_stops_no_other() {
             .await;
             event(stage, &host, text).await;
         }
+        no_agent_has_read_elsewhere(stage).await;
         let events: Api<Event> = Api::namespaced(stage.site.client(), HOSTS_NAMESPACE);
         for event in events.list(&kube::api::ListParams::default()).await.unwrap() {
             let note = event.message.unwrap_or_default();

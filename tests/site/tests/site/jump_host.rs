@@ -126,7 +126,7 @@ async fn deployment(stage: &Stage, scenario: &str) -> Deployment {
 }
 
 /// A new private key, and its fingerprint as ssh shows it.
-fn key(kind: &str) -> (Vec<u8>, String) {
+pub(crate) fn key(kind: &str) -> (Vec<u8>, String) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("key");
     let made = Command::new("ssh-keygen")

@@ -50,6 +50,30 @@ fn a_missing_secret_is_a_fault_of_its_host_only() {
     assert_eq!(problems, [1, 0]);
 }
 
+/// Secrets are watched in host namespaces only, so none of another namespace is ever here.
+#[test]
+fn a_secret_elsewhere_is_a_fault_and_no_namesake_is_used() {
+    let elsewhere = with(host("h1"), "/spec/networkData/namespace", json!("tenant"));
+    let inventory = inventory([elsewhere, host("h2")]);
+    let _ = inventory.take(10);
+    for name in ["h1-network-data", "h2-network-data"] {
+        inventory.put_network_data(&secret(name), Some(&data("192.0.2.7")));
+    }
+    inventory.report_all();
+    let changes = inventory.take(10);
+    assert_eq!(addresses(&changes), [None, Some("192.0.2.7".to_owned())]);
+    let [faulty, good] = &changes.hosts[..] else {
+        panic!("{:?}", changes.hosts);
+    };
+    let expected = "Secret tenant/h1-network-data: data[networkData] is absent";
+    assert!(
+        faulty.problems.iter().any(|problem| problem.contains(expected)),
+        "{:?}",
+        faulty.problems
+    );
+    assert!(good.problems.is_empty(), "a fault of that host alone");
+}
+
 #[test]
 fn an_unchanged_host_is_written_at_its_newest_version() {
     let inventory = inventory([host("h1")]);

@@ -47,7 +47,7 @@ impl Rendered {
         Self(serde_saphyr::from_multiple(&String::from_utf8(output.stdout).unwrap()).unwrap())
     }
 
-    fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Value> {
+    pub(super) fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.0.iter().filter(move |object| object["kind"] == kind)
     }
 

@@ -9,5 +9,6 @@ mod drift;
 mod manifests;
 mod names;
 mod page;
+mod pods;
 mod region;
 mod storage;

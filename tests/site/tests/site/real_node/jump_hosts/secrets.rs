@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -210,6 +211,10 @@ fn no_bmc_credential_is_in_reach_of_the_pod() {
         assert!(there.contains("environ"), "{there:?}");
 
         let site = &scene.stage.site;
+        for log in fs::read_dir(site.directory().join("logs")).unwrap() {
+            let log = log.unwrap().path();
+            assert!(!needles.are_in(&fs::read(&log).unwrap()), "{}", log.display());
+        }
         let token = processes.file(TOKENS[0]).unwrap();
         let reader = client(site, &token).await;
         let readable = readable(site, &reader).await;
