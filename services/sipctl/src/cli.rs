@@ -27,7 +27,7 @@ pub enum Command {
     /// Plan from files, offline: which hosts each SIPCluster would claim, keep and release
     #[command(after_help = help::PLAN_HELP)]
     Plan(Plan),
-    /// List the clusters that would lose members, and the roles that would lose most of theirs, if a domain failed; reads files
+    /// List the clusters that would lose members, and the roles that would keep no more than half of theirs, if a domain failed; reads files
     #[command(after_help = help::LOSE_HELP)]
     Lose(Lose),
     /// What needs the region: its scheduler, ledger or certificates, or a site's API server.

@@ -28,12 +28,53 @@ const fn stalls(reason: Reason, text: &'static str) -> Meaning {
     }
 }
 
+// What reasons mean for several types of condition alike.
+
+const PROGRESSING: Meaning = no(
+    Reason::Progressing,
+    "Reconciliation is in progress; the message states what it waits for.",
+);
+const PORT_CONFLICT: Meaning = stalls(
+    Reason::PortConflict,
+    "Another Service has a node port that the spec requests, or an older SIPCluster of the same namespace requests the same port. The \
+     message names the port, and the owner if it is in the same namespace.",
+);
+const NAME_CONFLICT: Meaning = stalls(
+    Reason::NameConflict,
+    "An object that the agent did not make for this SIPCluster has the name of one of the objects that it makes, or a pod of another \
+     SIPCluster still has that name. The message states which. If the message names another `SIPCluster`, give the entry another `name`. \
+     If the object belongs to no `SIPCluster`, delete it or give the entry another `name`. If a pod is ending, wait. The agent retries \
+     within a minute.",
+);
+const OVERRIDE_NOT_ALLOWED: Meaning = stalls(
+    Reason::OverrideNotAllowed,
+    "`override.service` sets something that the site's configuration does not allow; the message names it. Existing objects and pods \
+     stay as they are.",
+);
+const REFUSED: Meaning = no(
+    Reason::Refused,
+    "The API server refuses to create, change or delete an object; the message quotes it.",
+);
+const NO_ADDRESS: Meaning = no(
+    Reason::NoAddress,
+    "A member has no address in the network that the entry names.",
+);
+const NETWORK_ATTACHMENT_MISSING: Meaning = no(
+    Reason::NetworkAttachmentMissing,
+    "A `NetworkAttachmentDefinition` does not exist, or a pod has no address in the network of one.",
+);
+const NAMESPACE_NOT_GRANTED: Meaning = stalls(
+    Reason::NamespaceNotGranted,
+    "The agent has no rights in the cluster's namespace. Existing objects and pods stay as they are; the message states what to apply.",
+);
+const REMOVED: Meaning = no(
+    Reason::Removed,
+    "The cluster is being deleted, and every object that was made for it is removed.",
+);
+
 const READY: &[Meaning] = &[
     yes(Reason::ReconciliationSucceeded, "The cluster is as specified."),
-    no(
-        Reason::Progressing,
-        "Reconciliation is in progress; the message states what it waits for.",
-    ),
+    PROGRESSING,
     no(
         Reason::Unschedulable,
         "`Scheduled` is `Unschedulable`, `InvalidSpec` or `SiteFull`; the message has its cause. Existing objects and pods stay as they are.",
@@ -148,35 +189,12 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
         Reason::NodesNotReady,
         "All entries are as specified. The Nodes of some members are not ready in the tenant's cluster, so these get connections only if no other member answers; the message names them.",
     ),
-    no(
-        Reason::Progressing,
-        "Reconciliation is in progress; the message states what it waits for.",
-    ),
-    stalls(
-        Reason::PortConflict,
-        "Another Service has a node port that the spec requests, or an older SIPCluster of the same namespace requests the same port. The \
-         message names the port, and the owner if it is in the same namespace.",
-    ),
-    stalls(
-        Reason::NameConflict,
-        "An object that the agent did not make for this SIPCluster has the name of one of the objects that it makes, or a pod of another \
-         SIPCluster still has that name. The message states which. If the message names another `SIPCluster`, give the entry another `name`. \
-         If the object belongs to no `SIPCluster`, delete it or give the entry another `name`. If a pod is ending, wait. The agent retries \
-         within a minute.",
-    ),
-    stalls(
-        Reason::OverrideNotAllowed,
-        "`override.service` sets something that the site's configuration does not allow; the message names it. Existing objects and pods \
-         stay as they are.",
-    ),
-    no(
-        Reason::Refused,
-        "The API server refuses to create, change or delete an object; the message quotes it.",
-    ),
-    no(
-        Reason::NoAddress,
-        "A member has no address in the network that the entry names.",
-    ),
+    PROGRESSING,
+    PORT_CONFLICT,
+    NAME_CONFLICT,
+    OVERRIDE_NOT_ALLOWED,
+    REFUSED,
+    NO_ADDRESS,
     no(Reason::ImagePull, "A pod's image cannot be pulled."),
     no(
         Reason::PodsFail,
@@ -186,18 +204,9 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
         Reason::BadTemplate,
         "The site's template cannot be used. The load balancer runs with the last template that was accepted, or with the built-in configuration if there is none; the message states which.",
     ),
-    no(
-        Reason::NetworkAttachmentMissing,
-        "A `NetworkAttachmentDefinition` does not exist, or a pod has no address in the network of one.",
-    ),
-    stalls(
-        Reason::NamespaceNotGranted,
-        "The agent has no rights in the cluster's namespace. Existing objects and pods stay as they are; the message states what to apply.",
-    ),
-    no(
-        Reason::Removed,
-        "The cluster is being deleted, and every object that was made for it is removed.",
-    ),
+    NETWORK_ATTACHMENT_MISSING,
+    NAMESPACE_NOT_GRANTED,
+    REMOVED,
 ];
 
 const JUMP_HOST_READY: &[Meaning] = &[
@@ -221,10 +230,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
         "ssh works, and the BMC of a member gave no usable answer to the last call from a jump host, less than ten minutes ago. The \
          message names the host and what failed.",
     ),
-    no(
-        Reason::Progressing,
-        "Reconciliation is in progress; the message states what it waits for.",
-    ),
+    PROGRESSING,
     stalls(
         Reason::InvalidKey,
         "An entry of `sshAuthorizedKeys` or `sshUserCA` cannot be used; the message names it by its index. The others can log in.",
@@ -246,48 +252,19 @@ const JUMP_HOST_READY: &[Meaning] = &[
         "A host key in the jump host's own Secret cannot be used. The agent creates missing keys and does not change existing ones: correct \
          this key in the Secret.",
     ),
-    stalls(
-        Reason::PortConflict,
-        "Another Service has a node port that the spec requests, or an older SIPCluster of the same namespace requests the same port. The \
-         message names the port, and the owner if it is in the same namespace.",
-    ),
-    stalls(
-        Reason::NameConflict,
-        "An object that the agent did not make for this SIPCluster has the name of one of the objects that it makes, or a pod of another \
-         SIPCluster still has that name. The message states which. If the message names another `SIPCluster`, give the entry another `name`. \
-         If the object belongs to no `SIPCluster`, delete it or give the entry another `name`. If a pod is ending, wait. The agent retries \
-         within a minute.",
-    ),
-    stalls(
-        Reason::OverrideNotAllowed,
-        "`override.service` sets something that the site's configuration does not allow; the message names it. Existing objects and pods \
-         stay as they are.",
-    ),
-    no(
-        Reason::Refused,
-        "The API server refuses to create, change or delete an object; the message quotes it.",
-    ),
-    no(
-        Reason::NoAddress,
-        "A member has no address in the network that the entry names.",
-    ),
+    PORT_CONFLICT,
+    NAME_CONFLICT,
+    OVERRIDE_NOT_ALLOWED,
+    REFUSED,
+    NO_ADDRESS,
     no(Reason::ImagePull, "A pod's image cannot be pulled."),
     no(
         Reason::PodsFail,
         "Pods end or cannot be started: for example, the image has no sshd or no user `ubuntu` with the UID 1000.",
     ),
-    no(
-        Reason::NetworkAttachmentMissing,
-        "A `NetworkAttachmentDefinition` does not exist, or a pod has no address in the network of one.",
-    ),
-    stalls(
-        Reason::NamespaceNotGranted,
-        "The agent has no rights in the cluster's namespace. Existing objects and pods stay as they are; the message states what to apply.",
-    ),
-    no(
-        Reason::Removed,
-        "The cluster is being deleted, and every object that was made for it is removed.",
-    ),
+    NETWORK_ATTACHMENT_MISSING,
+    NAMESPACE_NOT_GRANTED,
+    REMOVED,
 ];
 
 const AUTH_READY: &[Meaning] = &[
@@ -308,10 +285,7 @@ const AUTH_READY: &[Meaning] = &[
          agent cannot use the former Secret any more, since it, the cluster or the credentials are gone, see [Rights of \
          groups](auth.md#rights-of-groups).",
     ),
-    no(
-        Reason::Progressing,
-        "Reconciliation is in progress; the message states what it waits for.",
-    ),
+    PROGRESSING,
     stalls(
         Reason::ConnectorMissing,
         "The entry has no connector and no static passwords, so no user could log in. The agent makes no provider for it.",
@@ -389,41 +363,15 @@ const AUTH_READY: &[Meaning] = &[
         "The tenant's API server refuses the credentials of the kubeconfig, or to list bindings, or to write one binding; in the last case \
          the agent has applied the others. The message states which. The provider runs.",
     ),
-    stalls(
-        Reason::PortConflict,
-        "Another Service has a node port that the spec requests, or an older SIPCluster of the same namespace requests the same port. The \
-         message names the port, and the owner if it is in the same namespace.",
-    ),
-    stalls(
-        Reason::NameConflict,
-        "An object that the agent did not make for this SIPCluster has the name of one of the objects that it makes, or a pod of another \
-         SIPCluster still has that name. The message states which. If the message names another `SIPCluster`, give the entry another `name`. \
-         If the object belongs to no `SIPCluster`, delete it or give the entry another `name`. If a pod is ending, wait. The agent retries \
-         within a minute.",
-    ),
-    stalls(
-        Reason::OverrideNotAllowed,
-        "`override.service` sets something that the site's configuration does not allow; the message names it. Existing objects and pods \
-         stay as they are.",
-    ),
-    no(
-        Reason::Refused,
-        "The API server refuses to create, change or delete an object; the message quotes it.",
-    ),
+    PORT_CONFLICT,
+    NAME_CONFLICT,
+    OVERRIDE_NOT_ALLOWED,
+    REFUSED,
     no(Reason::ImagePull, "A pod's image cannot be pulled."),
     no(Reason::PodsFail, "Pods end or cannot be started."),
-    no(
-        Reason::NetworkAttachmentMissing,
-        "A `NetworkAttachmentDefinition` does not exist, or a pod has no address in the network of one.",
-    ),
-    stalls(
-        Reason::NamespaceNotGranted,
-        "The agent has no rights in the cluster's namespace. Existing objects and pods stay as they are; the message states what to apply.",
-    ),
-    no(
-        Reason::Removed,
-        "The cluster is being deleted, and every object that was made for it is removed.",
-    ),
+    NETWORK_ATTACHMENT_MISSING,
+    NAMESPACE_NOT_GRANTED,
+    REMOVED,
 ];
 
 impl ConditionType {

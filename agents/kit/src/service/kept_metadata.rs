@@ -3,9 +3,9 @@
 
 use kube::core::ObjectMeta;
 
-/// Bytes of an annotation that is kept, at most. Multus writes about 500 bytes for each of the networks of a pod, of which an entry names 32 at
-/// most.
-const MAX_ANNOTATION_BYTES: usize = 16 << 10;
+/// Bytes of an annotation that is kept, at most. Multus writes up to about 900 bytes for each of the networks of a pod: its name, addresses and
+/// device. An entry names at most 32 of them, beside the network of the site.
+const MAX_ANNOTATION_BYTES: usize = 32 << 10;
 /// Owners that are kept, at most. Objects have one or two.
 const MAX_OWNERS: usize = 16;
 /// Bytes of the texts of an owner that is kept, at most. The API server does not limit them.
@@ -38,6 +38,7 @@ mod tests {
 
     #[test]
     fn only_metadata_that_agents_read_is_kept() {
+        let of_networks = "x".repeat(33 * 900);
         let long = "x".repeat(MAX_ANNOTATION_BYTES + 1);
         let owner = |kind: &str, name: &str, controller: bool| -> Value {
             json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": controller})
@@ -49,14 +50,14 @@ mod tests {
         ];
         owners.extend((0..100).map(|number| owner("SIPCluster", &format!("c{number}"), false)));
         let metadata = json!({
-            "name": "lb", "annotations": {"read": "a", "long": long, "foreign": "b"},
+            "name": "lb", "annotations": {"read": of_networks, "long": long, "foreign": "b"},
             "finalizers": ["example.com/a"], "ownerReferences": owners,
         });
         let mut metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
         trim(&mut metadata, &["read", "long"]);
         assert_eq!(
             metadata.annotations,
-            Some([("read".to_owned(), "a".to_owned())].into())
+            Some([("read".to_owned(), of_networks)].into())
         );
         assert_eq!(metadata.finalizers, None);
         let owners = metadata.owner_references.unwrap();

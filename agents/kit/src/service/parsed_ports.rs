@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use api::{PortSet, SIPCluster};
@@ -11,7 +11,9 @@ use kube::runtime::reflector::{ObjectRef, Store};
 
 /// The ports of the clusters that were compared.
 #[derive(Debug, Default)]
-pub(super) struct ParsedPorts(Mutex<HashMap<ObjectRef<SIPCluster>, Parsed>>);
+pub(super) struct ParsedPorts(Mutex<Known>);
+
+type Known = HashMap<ObjectRef<SIPCluster>, Parsed>;
 
 #[derive(Debug)]
 struct Parsed {
@@ -32,21 +34,29 @@ impl ParsedPorts {
     ) -> Option<Arc<PortSet>> {
         let key = ObjectRef::from_obj(cluster);
         let version = &cluster.metadata.resource_version;
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match known.get(&key) {
-            Some(parsed) if version.is_some() && parsed.version == *version => return parsed.ports.clone(),
-            Some(_) => {}
-            // Not each time: of a site with many clusters, each new one would be compared with all others.
-            None if known.len().is_power_of_two() => known.retain(|key, _| clusters.get(key).is_some()),
-            None => {}
+        if let Some(parsed) = self.known().get(&key)
+            && version.is_some()
+            && parsed.version == *version
+        {
+            return parsed.ports.clone();
         }
+        // Without the lock: passes over other clusters do not wait meanwhile. Two of them may parse the same version.
         let ports = parse(cluster).map(Arc::new);
         let parsed = Parsed {
             version: version.clone(),
             ports: ports.clone(),
         };
+        let mut known = self.known();
+        // Not each time: of a site with many clusters, each new one would be compared with all others.
+        if known.len().is_power_of_two() && !known.contains_key(&key) {
+            known.retain(|key, _| clusters.get(key).is_some());
+        }
         known.insert(key, parsed);
         ports
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,6 +96,18 @@ mod tests {
             assert_eq!(ports.is_some(), is_valid);
         }
         assert_eq!(parsed, [("a", "1"), ("b", "1"), ("a", "2")]);
+    }
+
+    #[test]
+    fn a_long_parse_delays_no_other_cluster() {
+        let (clusters, _writer) = store();
+        let known = ParsedPorts::default();
+        let mut is_free = false;
+        known.get(&clusters, &cluster("a", "1"), |_| {
+            is_free = known.0.try_lock().is_ok();
+            None
+        });
+        assert!(is_free);
     }
 
     #[test]

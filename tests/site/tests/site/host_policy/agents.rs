@@ -305,6 +305,24 @@ async fn agents_write_their_own_part_of_objects_only() {
             &spec,
             &outcome(&clusters, "shop", false, &spec.0).await,
         );
+        let nulled = [
+            "patch",
+            "sipcluster",
+            "shop",
+            "--namespace=other",
+            "--subresource=status",
+            "--type=json",
+            r#"--patch=[{"op": "replace", "path": "/status", "value": null}]"#,
+        ];
+        site.kubectl_ok(&nulled).await.unwrap();
+        let first: Row = (json!({"status": {"conditions": [condition(own, "Mine")]}}), "");
+        check(
+            &mut wrong,
+            name,
+            &first,
+            &outcome(&clusters, "shop", true, &first.0).await,
+        );
+        outcome(&administrator, "shop", true, &whole).await.unwrap();
     }
     assert_eq!(wrong, [""; 0]);
 }
