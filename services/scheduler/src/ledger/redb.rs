@@ -54,9 +54,10 @@ impl Redb {
         let open = || Database::create(path).map_err(Error::storage("open the file"));
         let mut database = open()?;
         if let Some(version) = schema::earlier(&database)? {
+            let state = backup::State::read(&database).map_err(Error::storage("read the file"))?;
             // Copied while nobody has it open: then it is whole.
             drop(database);
-            let backup = backup::copy(path, version)
+            let backup = backup::copy(path, version, &state)
                 .map_err(Error::storage("back the file up before it is migrated"))?;
             tracing::info!(backup = %backup.display(), version, "the ledger is backed up before it is migrated");
             database = open()?;

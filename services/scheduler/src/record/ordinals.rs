@@ -61,10 +61,11 @@ fn is_beside(member: &Member, old: &HostId) -> bool {
 }
 
 fn number_new(members: &mut BTreeMap<HostId, Member>, role: &RoleName) {
-    let new: Vec<HostId> = live(members, role)
-        .filter(|(_, member)| member.ordinal.is_none())
-        .map(|(id, _)| id.clone())
-        .collect();
+    let unnumbered = live(members, role).filter(|(_, member)| member.ordinal.is_none());
+    // A replacement comes after the member beside it, whose number it has.
+    let (beside, others): (Vec<_>, Vec<_>) = unnumbered.partition(|(_, member)| member.is_beside());
+    let new = others.into_iter().chain(beside);
+    let new: Vec<HostId> = new.map(|(id, _)| id.clone()).collect();
     let mut used: BTreeSet<u32> = of_role(members, role)
         .filter_map(|(_, member)| member.ordinal)
         .collect();
@@ -177,6 +178,13 @@ mod tests {
         assert_eq!(assigned([old(RELEASING), beside]), [Some(7), Some(7)]);
         let alone = member("Worker", CLAIMED, None, Some(Replaces::Alone(id(0))));
         assert_eq!(assigned([old(RELEASING), alone]), [Some(7), Some(7)]);
+    }
+
+    #[test]
+    fn a_pair_without_numbers_gets_one() {
+        let new = member("Worker", CLAIMED, None, Some(Replaces::Beside(id(1))));
+        let old = member("Worker", BOUND, None, None);
+        assert_eq!(assigned([new, old]), [Some(0), Some(0)]);
     }
 
     #[test]

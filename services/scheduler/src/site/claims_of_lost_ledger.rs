@@ -289,7 +289,7 @@ fn promise(
 /// may be a member again since: then with a later revision.
 fn replaces(inventory: &Inventory, status: &Status<'_>, member: &Member) -> Option<Replaces> {
     let old = member.replaces.as_ref()?;
-    if let Some(other) = status.beside(&old.name, member.revision) {
+    if let Some(other) = status.beside(&old.name, member) {
         let host = current(inventory, status, other);
         return Some(Replaces::Beside(host.clone()));
     }

@@ -158,7 +158,9 @@ impl Sessions {
                 "{highest}, whose Lease is newer; if the refused Lease is the right one, because the site's API server was restored, an operator runs `sipctl site reset-fence {site}`"
             )));
         }
-        let heard = *self.heard.get_or_insert(now);
+        // If the clock was set back since then, the wait begins again: it must not last until the clock shows that time once more.
+        let heard = self.heard.map_or(now, |heard| heard.min(now));
+        self.heard = Some(heard);
         let quiet = now.duration_since(heard).unwrap_or_default();
         if self.current.is_some() || quiet < KEEPALIVE {
             return Err(superseded(format!(

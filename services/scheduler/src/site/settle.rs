@@ -260,7 +260,7 @@ fn adopt(view: View<'_>, record: &mut Record) {
         }
         if member.state != MemberState::Releasing {
             let told = if promise.is_some() { promised } else { &none };
-            restore_pair(record, id, told);
+            restore_pair(record, (id, &mut member), told);
         }
         record.members.insert(id.clone(), member);
     }
@@ -268,8 +268,12 @@ fn adopt(view: View<'_>, record: &mut Record) {
 
 /// Keeps a member that comes back beside the one that was claimed in its place and is not bound yet: its host was gone, and a backup that
 /// was restored may know nothing of it. `told`: members of a status that names both, which tells whether they are a pair. If the first was
-/// released and claimed again, they are none.
-fn restore_pair(record: &mut Record, id: &HostId, told: &BTreeMap<HostId, Promise>) {
+/// released and claimed again, they are none. Both have one number from then on, by which a status tells them as a pair.
+fn restore_pair(
+    record: &mut Record,
+    (id, returned): (&HostId, &mut Member),
+    told: &BTreeMap<HostId, Promise>,
+) {
     for (new, member) in &mut record.members {
         let is_unbound = member.state == MemberState::Claimed;
         let is_told = told.get(new).is_some_and(|promise| promise.replaces.is_some());
@@ -281,6 +285,8 @@ fn restore_pair(record: &mut Record, id: &HostId, told: &BTreeMap<HostId, Promis
                 .is_some_and(|old| old.host().name == id.name)
         {
             member.replaces = Some(Replaces::Beside(id.clone()));
+            returned.ordinal = returned.ordinal.or(member.ordinal);
+            member.ordinal = returned.ordinal;
         }
     }
 }

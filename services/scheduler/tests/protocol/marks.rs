@@ -6,7 +6,7 @@ use placement::MemberState::{Bound, Claimed};
 use proto::{inventory::v1 as wire, placement::v1 as api};
 use scheduler::{ledger::Commit, policy::Policies};
 
-use crate::fixtures::{Stage, host, labelled, members};
+use crate::fixtures::{SITE, Stage, host, labelled, members};
 
 fn cordoning(value: &str) -> Policies {
     let policy = format!("{{cordoned: [{{key: rack, value: {value}}}]}}");
@@ -146,6 +146,27 @@ async fn a_site_that_reports_for_the_first_time_has_the_policy_of_now() {
     follow(&stage, cordoning("rack-h1")).await;
     stage.sync(&[host("h1")]).await;
     assert_eq!(stage.why_not("h1"), ["cordoned-domain"]);
+}
+
+/// The ledger may be an older one: the next revision that it would issue was issued before.
+#[tokio::test]
+async fn a_policy_settles_no_record_before_a_snapshot_ends() {
+    let stage = Stage::empty();
+    stage.sync(&[host("h1")]).await;
+    let claimed = stage.apply("one", 1, 1).await.unwrap();
+    let stage = stage.restart();
+    let reporter = stage.open("lease", 1).await.unwrap();
+    let session = &reporter.session().id;
+    stage.report(session, &[labelled("h1", "one")]).await;
+
+    follow(&stage, cordoning("rack-h1")).await;
+
+    assert_eq!(stage.record("one").await.unwrap().revision, claimed.revision);
+    stage.region.complete_snapshot(SITE, session).await.unwrap();
+    let one = stage.record("one").await.unwrap();
+    assert_eq!(members(&one), [("h1".to_owned(), Bound)]);
+    let kinds: Vec<&str> = one.reports.iter().map(|report| &*report.kind).collect();
+    assert_eq!(kinds, ["cordoned-domain"], "the snapshot settles it");
 }
 
 #[tokio::test]

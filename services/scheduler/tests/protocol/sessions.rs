@@ -126,6 +126,18 @@ async fn after_a_restart_another_lease_waits_for_the_earlier() {
 }
 
 #[tokio::test]
+async fn a_clock_set_back_delays_another_lease_by_one_wait() {
+    let stage = Stage::empty();
+    drop(stage.open("first", 9).await.unwrap());
+    stage.set_back(KEEPALIVE * 100);
+
+    assert!(stage.open("second", 1).await.is_err(), "the wait begins again");
+    stage.pass(KEEPALIVE);
+
+    stage.open("second", 1).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_replaced_lease_is_never_accepted_again() {
     let stage = Stage::empty();
     drop(stage.open("first", 9).await.unwrap());

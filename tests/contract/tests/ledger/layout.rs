@@ -106,21 +106,28 @@ fn version(path: &std::path::Path) -> u64 {
 fn a_file_is_backed_up_before_it_is_migrated() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.redb");
-    let model = model();
+    let mut model = model();
     let backup = |number: u32| match number {
         1 => folder.path().join("ledger.redb.schema-2"),
         _ => folder.path().join(format!("ledger.redb.schema-2.{number}")),
     };
-    for number in 1..=9 {
-        // Somebody goes back to the earlier version, and then forward again.
+    // Somebody goes back to the earlier version, which goes on from there.
+    let mut go_back = || {
+        for hosts in [Some(1), None] {
+            let change = put(&model, "one", hosts);
+            model.take(&change);
+        }
         if path.exists() {
             std::fs::remove_file(&path).unwrap();
         }
         written_by(2, &path, &model);
+    };
+    for number in 1..=9 {
+        go_back();
         drop(Redb::open(&path).unwrap());
         assert_eq!(version(&backup(number)), 2);
     }
-    std::fs::copy(backup(9), &path).unwrap();
+    go_back();
     let error = Redb::open(&path).unwrap_err();
     assert!(
         error.chain().contains("remove those that are not needed"),
@@ -140,6 +147,28 @@ fn a_file_is_backed_up_before_it_is_migrated() {
         files,
         "it is backed up once"
     );
+}
+
+#[test]
+fn a_kill_before_a_migration_makes_no_further_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.redb");
+    let model = model();
+    written_by(2, &path, &model);
+    let unmigrated = std::fs::read(&path).unwrap();
+    // This is left of a kill while the file was copied.
+    std::fs::write(folder.path().join(".ledger-backup-1"), "x").unwrap();
+    for _ in 0..12 {
+        std::fs::write(&path, &unmigrated).unwrap();
+        let ledger = Redb::open(&path).unwrap();
+        assert_eq!(ledger.load().unwrap(), model.divided(EPOCH));
+    }
+    let mut names: Vec<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["ledger.redb", "ledger.redb.schema-2"]);
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod lease;
 mod reads;
 mod retention;
 mod slow;
+mod trimming;
 
 use backends::{Bed, EtcdBed, FileBed, MemoryBed};
 

@@ -51,6 +51,13 @@ pub(super) fn size(key: &str, value: Option<&[u8]>) -> usize {
     OPERATION_BYTES + key.len() + value.map_or(0, <[u8]>::len)
 }
 
+/// Bytes of an operation that removes a span of the log.
+pub(super) fn span_size(keys: &Keys) -> usize {
+    // The keys of all entries have one length.
+    let key = keys.decision(Commit::MAX);
+    size(&key, None) + key.len()
+}
+
 /// What one transaction writes, besides the position.
 #[derive(Debug, Default)]
 pub(super) struct Part {
@@ -80,6 +87,13 @@ impl Part {
     pub(super) fn bytes(&self) -> usize {
         let writes = self.writes.iter();
         writes.map(|(key, value)| size(key, value.as_deref())).sum()
+    }
+
+    /// How many entries of the log it may remove besides, each in an operation of `span` bytes.
+    pub(super) fn room(&self, limits: Limits, span: usize) -> usize {
+        let bytes = self.bytes() + self.spans.len() * span;
+        let operations = limits.operations.saturating_sub(self.operations());
+        operations.min(limits.bytes.saturating_sub(bytes) / span)
     }
 
     /// Removes an entry of the log: in one operation with the one before it, as long as they follow each other.
@@ -182,4 +196,30 @@ pub(super) fn position(last: Commit, epoch: u64, by_site: BTreeMap<String, u64>,
         log_clock_seconds: clock.as_secs(),
     }
     .encode_to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removals_of_one_transaction_are_limited_by_bytes_too() {
+        let keys = Keys::new("/sip/ledger");
+        let span = span_size(&keys);
+        let mut part = Part::default();
+        part.writes.insert(keys.slot(7), None);
+        let written = part.bytes();
+        let limits = |operations: usize, spans: usize| Limits {
+            operations,
+            bytes: written + spans * span,
+        };
+        assert_eq!(part.room(limits(9, 3), span), 3);
+        assert_eq!(part.room(limits(3, 9), span), 2, "one operation is used");
+        for number in [1, 3, 5] {
+            part.remove(Commit::new(number));
+        }
+        assert_eq!(part.room(limits(9, 3), span), 0);
+        assert_eq!(part.room(limits(9, 4), span), 1);
+        assert_eq!(part.room(limits(1, 1), span), 0, "it has more than that");
+    }
 }

@@ -7,7 +7,7 @@ use proto::ledger::v1 as disk;
 
 use super::{
     Etcd,
-    batch::Part,
+    batch::{self, Part},
     keys::{Keys, number},
     pages::{self, PageSize},
 };
@@ -139,15 +139,22 @@ impl Etcd {
 
     /// A transaction's worth of entries that are not to be kept, and slots of time that are over; `left`: what may be read and removed by all
     /// transactions after one commit. The log is scanned now and then only, since that is a request of its own.
-    pub(super) async fn trimming(&self, shares: &mut Shares, left: &mut Trim) -> Result<Part, Error> {
-        let keys = &self.location.keys;
-        let mut part = Part::default();
+    ///
+    /// # Errors
+    /// When the log cannot be read. What is in the part by then is to be removed nevertheless: `shares` no longer has it.
+    pub(super) async fn trimming(
+        &self,
+        part: &mut Part,
+        shares: &mut Shares,
+        left: &mut Trim,
+    ) -> Result<(), Error> {
+        let (keys, limits) = (&self.location.keys, self.location.limits);
+        let span = batch::span_size(keys);
         for at in shares.take_past_slots() {
             part.writes.insert(keys.slot(at), None);
         }
-        let most = self.location.limits.operations;
         let too_old = shares.too_old_below();
-        let room = most.saturating_sub(part.operations());
+        let room = part.room(limits, span);
         let room = room.min(left.old.entries()).min(left.readable());
         // The storage still has what this transaction removes: read once more, it would be removed and counted twice.
         let mut unread_from = 0;
@@ -164,21 +171,17 @@ impl Etcd {
                 left.old.count(size(entry.value()));
                 let commit = number(keys, &entry)?;
                 unread_from = commit.next().number();
-                remove(
-                    &mut part,
-                    shares,
-                    (site(entry.value()), commit, size(entry.value())),
-                );
+                remove(part, shares, (site(entry.value()), commit, size(entry.value())));
             }
         }
-        while part.operations() < most
+        while part.room(limits, span) > 0
             && part.removed.len() < MAX_REMOVED_ENTRIES
             && left.full.entries() > 0
             && let Some(full) = shares.full().map(str::to_owned)
         {
             if let Some((commit, size)) = shares.oldest(&full) {
                 left.full.count(size);
-                remove(&mut part, shares, (full, Commit::new(commit), size));
+                remove(part, shares, (full, Commit::new(commit), size));
                 continue;
             }
             let Some(from) = shares.scan_from().filter(|_| left.readable() > 0) else {
@@ -201,7 +204,7 @@ impl Etcd {
                 shares.scanned_all();
             }
         }
-        Ok(part)
+        Ok(())
     }
 }
 

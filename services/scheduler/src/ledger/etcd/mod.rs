@@ -28,6 +28,7 @@ use backon::{BackoffBuilder as _, ExponentialBuilder};
 use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp, TxnOpResponse};
 use prost::Message as _;
 use proto::ledger::v1 as disk;
+use runtime::quiet::Quiet;
 use tokio::runtime::Handle;
 
 pub use compaction::Pace;
@@ -62,6 +63,8 @@ pub struct Etcd {
     written: Mutex<Written>,
     shares: Mutex<Shares>,
     pages: Mutex<Sizes>,
+    /// Limits the lines about a log that cannot be read to be trimmed: they come as often as changes.
+    untrimmed: Quiet,
 }
 
 /// What this process has written last.
@@ -92,6 +95,7 @@ impl Etcd {
             runtime: Handle::current(),
             shares: Mutex::new(Shares::new(Duration::ZERO, BTreeMap::new(), BTreeMap::new())),
             pages: Mutex::default(),
+            untrimmed: Quiet::default(),
             written: Mutex::new(Written {
                 last: Commit::NONE,
                 epoch: 0,
@@ -317,6 +321,7 @@ impl Etcd {
     }
 
     /// Removes what is not to be kept of the log, when a check is due: more than was added since the last one, with as many transactions as it takes.
+    /// If the log cannot be read, the next commit continues: the term must not end for that, since all changes are stored.
     async fn trim(&self) -> Result<(), Error> {
         let written = self.written();
         let full = self.log().full().is_some();
@@ -329,21 +334,29 @@ impl Etcd {
             let unused = Shares::new(Duration::ZERO, BTreeMap::new(), BTreeMap::new());
             let mut shares = std::mem::replace(&mut *self.log(), unused);
             let bytes = shares.bytes().clone();
-            let part = self.trimming(&mut shares, &mut left).await?;
+            let mut part = Part {
+                last: written.last,
+                epoch: written.epoch,
+                ..Part::default()
+            };
+            let read = self.trimming(&mut part, &mut shares, &mut left).await;
             // What is removed is counted once it is.
             shares.count(bytes);
             *self.log() = shares;
-            if part.operations() == 0 {
-                break;
+            if part.operations() > 0 {
+                self.append(&part).await?;
             }
-            let is_unfinished = !part.removed.is_empty() && left.may_remove_more();
-            self.append(&Part {
-                last: written.last,
-                epoch: written.epoch,
-                ..part
-            })
-            .await?;
-            if !is_unfinished {
+            if let Err(error) = read {
+                if let Some(withheld) = self.untrimmed.line() {
+                    tracing::error!(
+                        error = error.chain(),
+                        withheld,
+                        "the log of decisions is not trimmed"
+                    );
+                }
+                return Ok(());
+            }
+            if part.removed.is_empty() || !left.may_remove_more() {
                 break;
             }
         }

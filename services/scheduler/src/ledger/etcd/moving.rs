@@ -124,11 +124,15 @@ impl Etcd {
             epoch,
             ..Part::default()
         };
+        let (limits, mut bytes) = (self.location.limits, 0);
         for (key, value) in writes {
-            if self.location.limits.exceeded(part.writes.len() + 1, 0) {
+            let size = batch::size(&key, Some(&value));
+            if limits.exceeded(part.writes.len() + 1, bytes + size) {
                 self.append(&part).await?;
                 part.writes.clear();
+                bytes = 0;
             }
+            bytes += size;
             part.writes.insert(key, Some(value));
         }
         let schema = Some(SCHEMA.to_string().into_bytes());

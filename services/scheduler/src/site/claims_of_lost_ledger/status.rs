@@ -34,8 +34,10 @@ impl<'a> Status<'a> {
         hosts.contains(id)
     }
 
-    /// The first member on a host of that name that is not released and whose revision is not later.
-    pub(super) fn beside(&self, name: &HostName, revision: u64) -> Option<&'a Member> {
+    /// The first member on a host of that name that is not released and whose claim was there when `new` was claimed in its place: its revision
+    /// is not later. A rebuilt ledger gives members one revision that were claimed one after the other; but then each has a number of its own,
+    /// and those of a pair have the same.
+    pub(super) fn beside(&self, name: &HostName, new: &Member) -> Option<&'a Member> {
         let beside = self.beside.get_or_init(|| {
             let mut beside: BTreeMap<&HostName, Vec<&Member>> = BTreeMap::new();
             for member in self.observed.members() {
@@ -51,7 +53,16 @@ impl<'a> Status<'a> {
             beside
         });
         let members = beside.get(name)?;
-        let first = members.partition_point(|member| member.revision > revision);
-        members.get(first).copied()
+        let first = members.partition_point(|old| old.revision > new.revision);
+        let mut earlier = members.iter().skip(first).copied();
+        earlier.find(|old| old.revision < new.revision || may_share_ordinal(old, new))
+    }
+}
+
+/// Whether two members have one number, as far as the status states their numbers.
+fn may_share_ordinal(old: &Member, new: &Member) -> bool {
+    match (old.ordinal, new.ordinal) {
+        (Some(old), Some(new)) => old == new,
+        (None, _) | (_, None) => true,
     }
 }

@@ -209,8 +209,32 @@ fn the_first_member_that_is_not_later_is_beside() {
         let mut members = observed.members.iter();
         let plain =
             members.find(|other| other.state != Some(MemberState::Releasing) && other.revision <= revision);
-        assert_eq!(status.beside(&id().name, revision), plain, "{revision}");
+        let new = member(revision, MemberState::Claimed, "new");
+        assert_eq!(status.beside(&id().name, &new), plain, "{revision}");
     }
     assert!(status.names(&observed.members[5].host));
     assert!(!status.names(&id()));
+}
+
+#[test]
+fn of_one_revision_only_one_number_tells_a_pair() {
+    let member = |revision: u64, ordinal: Option<u32>| Member {
+        revision,
+        ordinal,
+        ..cluster("one", MemberState::Claimed, 1).members[0].clone()
+    };
+    for (old, new, is_pair) in [
+        ((5, Some(0)), (5, Some(0)), true),
+        ((5, Some(1)), (5, Some(0)), false),
+        ((5, None), (5, Some(0)), true),
+        ((5, Some(1)), (5, None), true),
+        ((4, Some(1)), (5, Some(0)), true),
+        ((6, Some(0)), (5, Some(0)), false),
+    ] {
+        let mut observed = cluster("one", MemberState::Claimed, 1);
+        observed.members = vec![member(old.0, old.1)];
+        let status = Status::new(&observed);
+        let beside = status.beside(&id().name, &member(new.0, new.1));
+        assert_eq!(beside.is_some(), is_pair, "{old:?} {new:?}");
+    }
 }

@@ -8,13 +8,18 @@ use proto::inventory::v1 as wire;
 use scheduler::record::{Record, ReleaseReason};
 
 use super::{lost, restored, seen};
-use crate::fixtures::{Stage, again, host, labelled, members, observed, released, used, with_status};
+use crate::fixtures::{SITE, Stage, again, host, labelled, members, observed, released, used, with_status};
 
 fn requested(name: &str) -> wire::Host {
     wire::Host {
         replace_requested: true,
         ..labelled(name, "one")
     }
+}
+
+/// The epoch of the site.
+fn epoch(stage: &Stage) -> u64 {
+    stage.region.site(SITE).unwrap().read().history().epoch()
 }
 
 #[tokio::test]
@@ -335,14 +340,7 @@ async fn a_ledger_lost_twice_forgets_no_move() {
     stage.report(&session, std::slice::from_ref(&h2)).await;
     let record = stage.apply("one", 1, 1).await.unwrap();
     assert_eq!(members(&record), pair);
-    let epoch = stage
-        .region
-        .site(crate::fixtures::SITE)
-        .unwrap()
-        .read()
-        .history()
-        .epoch();
-    let clusters = [with_status(&record, epoch)];
+    let clusters = [with_status(&record, epoch(&stage))];
 
     let stage = Stage::on(lost());
     stage.sync_with(&[h1, h2], &clusters, seen(&clusters)).await;
@@ -350,7 +348,8 @@ async fn a_ledger_lost_twice_forgets_no_move() {
     assert_eq!(members(&after), pair, "h1 stays until h2 is bound");
 }
 
-/// h1 replaces h2, which was freed, repaired and claimed again before h1 was labelled: the status tells that by revisions.
+/// h1 replaces h2, which was freed, repaired and claimed again before h1 was labelled: the status tells that by revisions, and by numbers
+/// once a rebuilt ledger has given both one revision.
 #[tokio::test]
 async fn a_host_claimed_again_is_not_beside_its_replacement() {
     let stage = Stage::empty();
@@ -371,16 +370,50 @@ async fn a_host_claimed_again_is_not_beside_its_replacement() {
     let before = stage.apply("one", 2, 2).await.unwrap();
     let both = ["h1", "h2"].map(|name| (name.to_owned(), Claimed));
     assert_eq!(members(&before), both);
-    let clusters = [wire::ObservedCluster {
-        generation: 2,
-        ..with_status(&before, 1)
-    }];
-
-    let stage = Stage::on(lost());
     let hosts = [host("h1"), repaired, host("h3")];
-    stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
-    stage.apply("one", 2, 2).await.unwrap();
+    let status = |record: &Record, epoch: u64| wire::ObservedCluster {
+        generation: 2,
+        ..with_status(record, epoch)
+    };
+    let mut clusters = [status(&before, 1)];
+    for loss in ["first", "second", "third"] {
+        let stage = Stage::on(lost());
+        stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
+        let rebuilt = stage.apply("one", 2, 2).await.unwrap();
+        assert_eq!(members(&rebuilt), both, "{loss} loss: each has a place");
+        clusters = [status(&rebuilt, epoch(&stage))];
+        stage.retry().await;
+        let after = stage.record("one").await.unwrap();
+        assert_eq!(members(&after), both, "{loss} loss, decided again");
+    }
+}
+
+/// A backup has h1, which replaces h2 that was gone; h2 comes back with its labels, so h1 is beside it from then on.
+#[tokio::test]
+async fn a_pair_that_was_restored_is_one_after_two_losses() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[labelled("h1", "one"), host("h2")]).await;
+    stage.report_gone(&session, &["h1"]).await;
     stage.retry().await;
-    let after = stage.record("one").await.unwrap();
-    assert_eq!(members(&after), both, "each has a place of its own");
+    let gone = stage.record("one").await.unwrap();
+    let replaced = [("h1".to_owned(), Releasing), ("h2".to_owned(), Claimed)];
+    assert_eq!(members(&gone), replaced);
+    stage.confirm(&gone).await;
+    assert_eq!(members(&stage.record("one").await.unwrap()), replaced[1..]);
+    let hosts = [requested("h1"), host("h2")];
+    stage.report(&session, &hosts[..1]).await;
+    let pair = [("h1".to_owned(), Bound), ("h2".to_owned(), Claimed)];
+    let mut record = stage.record("one").await.unwrap();
+    assert_eq!(members(&record), pair);
+    let mut last = epoch(&stage);
+    for loss in ["first", "second"] {
+        let clusters = [with_status(&record, last)];
+        let stage = Stage::on(lost());
+        stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
+        record = stage.apply("one", 1, 1).await.unwrap();
+        assert_eq!(members(&record), pair, "{loss} loss: h1 stays until h2 is bound");
+        last = epoch(&stage);
+    }
 }
