@@ -211,7 +211,7 @@ pub enum Error {
     /// The caller's deadline has passed, or will before an answer would arrive.
     #[error("{}", too_late(*.maybe))]
     TooLate {
-        /// It may have been decided: the ledger was not done when the time was over.
+        /// It may have been decided: the ledger or the answer was not done when the time was over.
         maybe: bool,
     },
     /// The ledger has stopped; the term is over.
@@ -234,7 +234,7 @@ fn for_site(site: Option<&str>) -> String {
 
 fn too_late(maybe: bool) -> &'static str {
     if maybe {
-        "the deadline passed before the ledger answered: the change may have been made or not; send the same call again to find out"
+        "the deadline passed before the call was answered: the change may have been made or not; send the same call again to find out"
     } else {
         "the deadline passed; nothing was done"
     }

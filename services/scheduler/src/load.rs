@@ -3,7 +3,7 @@
 //! | what | answer |
 //! |---|---|
 //! | its deadline has passed before it was decided | `DEADLINE_EXCEEDED` (`NOT_DECIDED`), nothing was done |
-//! | its deadline passes while the ledger writes | `DEADLINE_EXCEEDED` (`MAYBE_DECIDED`): calling again finds out |
+//! | its deadline passes while the ledger writes, or before the answer is made | `DEADLINE_EXCEEDED` (`MAYBE_DECIDED`): calling again finds out |
 //! | a panic | `INTERNAL` without its text, which is in the log |
 
 use std::{any::Any, panic::AssertUnwindSafe, time::Duration};

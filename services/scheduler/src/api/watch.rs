@@ -49,6 +49,17 @@ impl Ready {
         }
     }
 
+    /// How many members the placement has that the event will contain.
+    fn members(&self) -> usize {
+        match self {
+            Self::Record(record) => record.upgrade().map_or(0, |record| record.members.len()),
+            Self::Removed {
+                revision: _,
+                cluster: _,
+            } => 0,
+        }
+    }
+
     /// `None`: there is a newer state.
     fn change(self) -> Option<Changed> {
         match self {
@@ -108,13 +119,16 @@ pub(super) fn stream(
         watcher.reset = Some(SitePosition::new(here.epoch(), 0));
     }
     Ok(futures::stream::unfold(watcher, |mut watcher| async move {
-        let event = watcher.next().await.map_err(Status::from);
+        let event = watcher
+            .next()
+            .await
+            .map_err(|stopped| Status::from(Error::Stopped(stopped)));
         Some((event, watcher))
     }))
 }
 
 impl Watcher {
-    async fn next(&mut self) -> Result<WatchPlacementsResponse, Error> {
+    async fn next(&mut self) -> Result<WatchPlacementsResponse, Stopped> {
         loop {
             if let Some(at) = self.reset.take() {
                 self.cursor = self.site.reading().await.beginning();
@@ -122,8 +136,14 @@ impl Watcher {
                 return Ok(event(at, Event::Reset(Reset {})));
             }
             while let Some((epoch, ready)) = self.ready.pop_front() {
+                // Nothing has the record while this waits: it may be replaced meanwhile.
+                let turn = self.answers.turn_for_event(&self.caller, ready.members()).await;
                 if let Some(change) = ready.change() {
-                    return self.event(epoch, change).await;
+                    let event = || self.event(epoch, change);
+                    return Ok(match turn {
+                        Some(turn) => turn.work(event),
+                        None => event(),
+                    });
                 }
             }
             // Marked as seen before the durable commit is read, so that a change which is stored in between wakes the watcher.
@@ -156,20 +176,19 @@ impl Watcher {
         }
     }
 
-    async fn event(&self, epoch: u64, change: Changed) -> Result<WatchPlacementsResponse, Error> {
+    fn event(&self, epoch: u64, change: Changed) -> WatchPlacementsResponse {
         let at = SitePosition::new(epoch, change.revision());
-        let of = match change {
+        match change {
             Changed::Record(record) => {
-                let (site, members) = (self.name.clone(), record.members.len());
-                let placement = move || convert::placement(&site, epoch, &record);
-                let answers = &self.answers;
-                Event::Changed(answers.for_read(&self.caller, members, placement).await?)
+                event(at, Event::Changed(convert::placement(&self.name, epoch, &record)))
             }
-            Changed::Removed { revision: _, cluster } => Event::Removed(Removed {
-                cluster: Some(convert::cluster_ref(&cluster)),
-            }),
-        };
-        Ok(event(at, of))
+            Changed::Removed { revision: _, cluster } => event(
+                at,
+                Event::Removed(Removed {
+                    cluster: Some(convert::cluster_ref(&cluster)),
+                }),
+            ),
+        }
     }
 }
 

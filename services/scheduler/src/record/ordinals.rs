@@ -15,12 +15,14 @@ use super::member::Member;
 /// Numbers above this were not given by a scheduler: a role has fewer members.
 pub const MAX_ORDINAL: u32 = 65_535;
 
-/// Gives every live member a number that no other live member of its role has. Idempotent; what has a number of its own keeps it.
+/// Gives every live member a number that no other live member of its role has, except that a replacement that waits has the number of the member
+/// beside it. Idempotent; any other that has a number of its own keeps it.
 pub fn assign(members: &mut BTreeMap<HostId, Member>) {
     let roles: BTreeSet<RoleName> = members.values().map(|member| member.role.clone()).collect();
     for role in roles {
         withdraw_shared(members, &role);
         number_new(members, &role);
+        join_pairs(members, &role);
     }
 }
 
@@ -80,6 +82,30 @@ fn number_new(members: &mut BTreeMap<HostId, Member>, role: &RoleName) {
         });
         used.insert(ordinal);
         if let Some(member) = members.get_mut(&id) {
+            member.ordinal = Some(ordinal);
+        }
+    }
+}
+
+/// Gives a replacement that waits the number of the member beside it, unless that one waits beside another itself. An earlier version gave two
+/// numbers to a pair that it restored.
+fn join_pairs(members: &mut BTreeMap<HostId, Member>, role: &RoleName) {
+    let known = &*members;
+    let joins = |member: &Member| {
+        let old = match &member.replaces {
+            Some(Replaces::Beside(old)) if member.state == MemberState::Claimed => known.get(old),
+            Some(Replaces::Beside(_) | Replaces::Alone(_)) | None => None,
+        };
+        old.is_some_and(|old| old.state != MemberState::Releasing && !old.is_beside())
+    };
+    let waiting: Vec<HostId> = live(known, role)
+        .filter(|(_, member)| joins(member))
+        .map(|(id, _)| id.clone())
+        .collect();
+    for id in waiting {
+        if let Some(ordinal) = inherited(members, role, &id)
+            && let Some(member) = members.get_mut(&id)
+        {
             member.ordinal = Some(ordinal);
         }
     }
@@ -188,6 +214,15 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_with_two_numbers_gets_that_of_the_older() {
+        let new = |state| member("Worker", state, Some(0), Some(Replaces::Beside(id(1))));
+        let old = |state| member("Worker", state, Some(1), None);
+        assert_eq!(assigned([new(CLAIMED), old(BOUND)]), [Some(1), Some(1)]);
+        assert_eq!(assigned([new(BOUND), old(BOUND)]), [Some(0), Some(1)]);
+        assert_eq!(assigned([new(CLAIMED), old(RELEASING)]), [Some(0), Some(1)]);
+    }
+
+    #[test]
     fn only_one_replacement_inherits() {
         let old = member("Worker", BOUND, Some(0), None);
         let new = member("Worker", CLAIMED, None, Some(Replaces::Beside(id(0))));
@@ -246,12 +281,16 @@ mod tests {
                     });
                     prop_assert!(chained, "{id} and {other} share a number");
                 }
-                // A number that nobody else has is kept.
+                // A number that nobody else has is kept, except by a replacement that gets the number of the one beside it.
                 let old = before[id].ordinal;
+                let joins = member.state == CLAIMED && match &member.replaces {
+                    Some(Replaces::Beside(old)) => before.get(old).is_some_and(is_live),
+                    Some(Replaces::Alone(_)) | None => false,
+                };
                 let unique = before.iter().filter(|(_, twin)| {
                     is_live(twin) && twin.role == member.role && twin.ordinal == old
                 }).count() == 1;
-                if unique && old.is_some() {
+                if unique && old.is_some() && !joins {
                     prop_assert_eq!(member.ordinal, old);
                 }
             }

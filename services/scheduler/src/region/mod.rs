@@ -3,6 +3,7 @@
 //! Every step that changes something goes the same way: reserve a place in the ledger's queue, lock the site, decide
 //! and stage, unlock, and wait until the ledger is durable up to what the answer says. No lock is held while waiting.
 
+mod answers;
 mod clock;
 mod contained;
 mod cooldowns;
@@ -28,11 +29,12 @@ use std::{
 use placement::{ClusterName, HostId};
 use tokio::sync::Notify;
 
+pub(crate) use answers::Answers;
 pub(crate) use metrics::encode as encode_metrics;
 pub use reporting::Reporter;
 pub use resets::Resets;
 pub use shared::SharedSite;
-pub(crate) use turns::{Answers, SLICE_DURATION};
+pub(crate) use turns::SLICE_DURATION;
 pub use undo::Undo;
 
 use clock::Clock;

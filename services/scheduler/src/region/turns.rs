@@ -12,16 +12,21 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::sleep,
+};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::Region;
+use super::{Region, shared::run_blocking};
 use crate::{error::Error, ledger::commit::Stopped};
 
 /// How long one slice of a read should take.
 pub(crate) const SLICE_DURATION: Duration = Duration::from_millis(10);
 
-/// Maximum number of members of a placement that the thread of a call converts for its answer: it takes less than a tenth of a millisecond.
-const MAX_INLINE_MEMBERS: usize = 64;
+/// How long a turn is kept for a stream that is not polled when the turn comes. The transport does not poll the stream of a client that does not
+/// read: without this limit, a few such clients would keep all turns.
+const OFFER_DURATION: Duration = Duration::from_millis(5);
 
 /// Maximum number of copies that one caller may have at once.
 const COPIES_PER_CALLER: usize = 1;
@@ -57,6 +62,50 @@ impl TurnPermit {
     /// The caller that has the permit.
     pub(super) fn caller(&self) -> &str {
         &self.caller
+    }
+
+    /// Does what may take long, on the thread that calls this, and gives the permit back.
+    pub(crate) fn work<T>(self, work: impl FnOnce() -> T) -> T {
+        let done = run_blocking(work);
+        drop(self);
+        done
+    }
+}
+
+/// A turn of a stream, as long as the stream may accept it.
+#[derive(Debug, Default)]
+struct Offer {
+    turn: Mutex<Option<TurnPermit>>,
+    made: Notify,
+}
+
+impl Offer {
+    fn lock(&self) -> MutexGuard<'_, Option<TurnPermit>> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Offers every turn of the caller for [`OFFER_DURATION`], until one is accepted.
+    async fn repeat(self: Arc<Self>, turns: Turns, caller: String) {
+        while let Ok(turn) = turns.take(&caller).await {
+            *self.lock() = Some(turn);
+            self.made.notify_one();
+            sleep(OFFER_DURATION).await;
+            let unused = self.lock().take();
+            if unused.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// The turn that is offered when this is polled.
+    async fn accept(&self) -> TurnPermit {
+        loop {
+            self.made.notified().await;
+            let turn = self.lock().take();
+            if let Some(turn) = turn {
+                return turn;
+            }
+        }
     }
 }
 
@@ -110,11 +159,22 @@ impl Turns {
         begun.then(|| self.permit(caller))
     }
 
+    /// The caller's turn, when it comes, for a stream. If the stream is not polled then, others have the turn, and the caller is in the queue again.
+    pub(super) async fn take_when_polled(&self, caller: &str) -> TurnPermit {
+        if let Some(turn) = self.try_take(caller) {
+            return turn;
+        }
+        let offer = Arc::new(Offer::default());
+        let offers = Arc::clone(&offer).repeat(self.clone(), caller.to_owned());
+        let _offers = AbortOnDropHandle::new(tokio::spawn(offers));
+        offer.accept().await
+    }
+
     /// Computes a slice, when its caller's turn has come.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the process ends.
-    async fn compute<T: Send + 'static>(
+    pub(super) async fn compute<T: Send + 'static>(
         &self,
         caller: &str,
         slice: impl FnOnce() -> T + Send + 'static,
@@ -229,79 +289,6 @@ impl Region {
         slice: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
         self.inner.turns.compute(caller, slice).await
-    }
-
-    /// Who makes large answers.
-    pub(crate) fn answers(&self) -> &Answers {
-        &self.inner.answers
-    }
-}
-
-/// Who makes large answers, and who waits. Cheap to clone.
-///
-/// A placement of thousands of members takes milliseconds, and an identity may have hundreds of calls in progress: on the threads that serve all
-/// calls, everybody else would wait behind them. These turns are apart from those of [`Region::compute`], where one slice may take seconds, and those
-/// of answers to changes apart from those to reads.
-#[derive(Clone, Debug)]
-pub(crate) struct Answers {
-    reads: Turns,
-    changes: Turns,
-}
-
-impl Default for Answers {
-    fn default() -> Self {
-        Self {
-            reads: Turns::beside_others(),
-            changes: Turns::beside_others(),
-        }
-    }
-}
-
-impl Answers {
-    /// Makes the answer to a read, which has a placement of so many members: at once if they are few, and otherwise when it is the caller's turn.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`] when the process ends.
-    pub(crate) async fn for_read<T: Send + 'static>(
-        &self,
-        caller: &str,
-        members: usize,
-        answer: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Error> {
-        self.reads.answer(caller, members, answer).await
-    }
-
-    /// The same for the answer to a change.
-    ///
-    /// # Errors
-    /// As [`for_read`](Self::for_read).
-    pub(crate) async fn for_change<T: Send + 'static>(
-        &self,
-        caller: &str,
-        members: usize,
-        answer: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Error> {
-        self.changes.answer(caller, members, answer).await
-    }
-
-    /// Takes all turns of reads that are free.
-    #[cfg(test)]
-    pub(crate) fn occupy_reads(&self) -> Vec<TurnPermit> {
-        std::iter::from_fn(|| self.reads.try_take("another")).collect()
-    }
-}
-
-impl Turns {
-    async fn answer<T: Send + 'static>(
-        &self,
-        caller: &str,
-        members: usize,
-        answer: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Error> {
-        if members <= MAX_INLINE_MEMBERS {
-            return Ok(answer());
-        }
-        self.compute(caller, answer).await
     }
 }
 

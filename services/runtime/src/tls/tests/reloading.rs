@@ -228,6 +228,16 @@ fn callers_are_denied_after_the_own_certificate_has_expired() {
         Refresh::Reloaded { .. }
     ));
     tls.verify(&shown).unwrap_err();
+
+    // Another certificate must be valid, whatever the one in use is.
+    disk.replace(&authority.issue(&Subject::of_caller(&Caller::Scheduler)));
+    let before = Arc::as_ptr(&tls.0.config());
+    tls.0.refresh(expired).unwrap_err();
+    assert_eq!(Arc::as_ptr(&tls.0.config()), before);
+    assert!(matches!(
+        tls.0.refresh(SystemTime::now()).unwrap(),
+        Refresh::Reloaded { .. }
+    ));
 }
 
 #[test]

@@ -85,6 +85,10 @@ async fn large_placements_wait_for_a_turn_and_small_ones_do_not() {
 #[tokio::test]
 async fn a_watch_waits_for_a_turn_with_a_large_placement() {
     let (region, _writer) = region();
+    let name = ClusterName::new("tenant", "large").unwrap();
+    let (durable, _) = region.placement("a", &name, "", None).await.unwrap();
+    let record = durable.record.unwrap();
+    let holders = Arc::strong_count(&record);
     let events = watch::stream(&region, "reader/one", "a", None).unwrap();
     let mut events = Box::pin(events);
     let occupied = region.answers().occupy_reads();
@@ -93,6 +97,8 @@ async fn a_watch_waits_for_a_turn_with_a_large_placement() {
         events.next().now_or_never().unwrap().unwrap().unwrap();
     }
     assert!(events.next().now_or_never().is_none());
+    let holds_none = Arc::strong_count(&record) == holders;
+    assert!(holds_none, "it waits without the record, which may be replaced");
     drop(occupied);
     let event = events.next().await.unwrap().unwrap().event.unwrap();
     let large = match event {
@@ -100,4 +106,34 @@ async fn a_watch_waits_for_a_turn_with_a_large_placement() {
         other => panic!("{other:?}"),
     };
     assert_eq!(large.members.len(), 100);
+}
+
+/// The transport polls no stream of a client that does not read.
+#[tokio::test]
+async fn watches_that_are_not_read_keep_no_turn() {
+    let (region, _writer) = region();
+    let occupied = region.answers().occupy_reads();
+    let mut watches = Vec::new();
+    for _ in 0..occupied.len() {
+        let mut events = Box::pin(watch::stream(&region, "reader/one", "a", None).unwrap());
+        // That it begins anew, and the small one.
+        for _ in 0..2 {
+            events.next().now_or_never().unwrap().unwrap().unwrap();
+        }
+        assert!(events.next().now_or_never().is_none());
+        watches.push(events);
+    }
+    // Until each of them is in the queue.
+    tokio::task::yield_now().await;
+    drop(occupied);
+
+    let made = region.answers().for_read("reader/two", 100, || "made");
+    let made = tokio::time::timeout(Duration::from_secs(5), made).await;
+    let made = made.expect("all turns are kept for watches that are not polled");
+    assert_eq!(made.unwrap(), "made");
+
+    for mut events in watches {
+        let event = events.next().await.unwrap().unwrap().event.unwrap();
+        assert!(matches!(event, Event::Changed(large) if large.members.len() == 100));
+    }
 }

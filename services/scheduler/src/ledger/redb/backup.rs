@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use redb::{ReadOnlyDatabase, ReadableDatabase, ReadableTable as _};
+use redb::{ReadOnlyDatabase, ReadableDatabase, ReadableTable as _, TableError};
 
 use super::tables::{DECISIONS, META};
 
@@ -41,9 +41,14 @@ impl State {
             let (key, number) = entry?;
             numbers.insert(key.value().to_owned(), number.value());
         }
-        let decisions = transaction.open_table(DECISIONS)?;
-        let last = decisions.last()?;
-        let last = last.map(|(commit, entry)| (commit.value(), entry.value().to_vec()));
+        let last = match transaction.open_table(DECISIONS) {
+            Ok(decisions) => {
+                let last = decisions.last()?;
+                last.map(|(commit, entry)| (commit.value(), entry.value().to_vec()))
+            }
+            Err(TableError::TableDoesNotExist(_)) => None,
+            Err(error) => return Err(error.into()),
+        };
         Ok(Self { numbers, last })
     }
 }
@@ -62,6 +67,8 @@ pub(super) fn copy(path: &Path, version: u64, state: &State) -> Result<PathBuf, 
         if !place.try_exists()? {
             free = free.or(Some(place));
         } else if has_state(&place, state) {
+            // The process may have been ended before this: the file is migrated only once its copy stays.
+            File::open(folder)?.sync_all()?;
             return Ok(place);
         }
     }

@@ -1,0 +1,95 @@
+//! Who makes large answers, and who waits.
+
+use super::{
+    Region,
+    turns::{TurnPermit, Turns},
+};
+use crate::error::Error;
+
+/// Maximum number of members of a placement that the thread of a call converts for its answer: it takes less than a tenth of a millisecond.
+const MAX_INLINE_MEMBERS: usize = 64;
+
+impl Region {
+    /// Who makes large answers.
+    pub(crate) fn answers(&self) -> &Answers {
+        &self.inner.answers
+    }
+}
+
+/// Who makes large answers, and who waits. Cheap to clone.
+///
+/// A placement of thousands of members takes milliseconds, and an identity may have hundreds of calls in progress: on the threads that serve all
+/// calls, everybody else would wait behind them. These turns are apart from those of [`Region::compute`], where one slice may take seconds, and those
+/// of answers to changes apart from those to reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Answers {
+    reads: Turns,
+    changes: Turns,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self {
+            reads: Turns::beside_others(),
+            changes: Turns::beside_others(),
+        }
+    }
+}
+
+impl Answers {
+    /// Makes the answer to a read, which has a placement of so many members: at once if they are few, and otherwise when it is the caller's turn.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the process ends.
+    pub(crate) async fn for_read<T: Send + 'static>(
+        &self,
+        caller: &str,
+        members: usize,
+        answer: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        self.reads.answer(caller, members, answer).await
+    }
+
+    /// The turn in which an event of a watch is made, which has a placement of so many members; `None`: they are few, and the event needs none. It
+    /// is made by [`TurnPermit::work`] and encoded by the same poll. So nothing is kept for a client that does not read: neither the event, which
+    /// would count against no limit, nor the turn.
+    pub(crate) async fn turn_for_event(&self, caller: &str, members: usize) -> Option<TurnPermit> {
+        if members <= MAX_INLINE_MEMBERS {
+            return None;
+        }
+        Some(self.reads.take_when_polled(caller).await)
+    }
+
+    /// The same as [`for_read`](Self::for_read) for the answer to a change.
+    ///
+    /// # Errors
+    /// As [`for_read`](Self::for_read).
+    pub(crate) async fn for_change<T: Send + 'static>(
+        &self,
+        caller: &str,
+        members: usize,
+        answer: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        self.changes.answer(caller, members, answer).await
+    }
+
+    /// Takes all turns of reads that are free.
+    #[cfg(test)]
+    pub(crate) fn occupy_reads(&self) -> Vec<TurnPermit> {
+        std::iter::from_fn(|| self.reads.try_take("another")).collect()
+    }
+}
+
+impl Turns {
+    async fn answer<T: Send + 'static>(
+        &self,
+        caller: &str,
+        members: usize,
+        answer: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        if members <= MAX_INLINE_MEMBERS {
+            return Ok(answer());
+        }
+        self.compute(caller, answer).await
+    }
+}
