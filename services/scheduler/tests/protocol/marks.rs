@@ -164,7 +164,11 @@ async fn a_policy_settles_no_record_before_a_snapshot_ends() {
     assert_eq!(stage.record("one").await.unwrap().revision, claimed.revision);
     stage.region.complete_snapshot(SITE, session).await.unwrap();
     let one = stage.record("one").await.unwrap();
-    assert_eq!(members(&one), [("h1".to_owned(), Bound)], "the snapshot settles it");
+    assert_eq!(
+        members(&one),
+        [("h1".to_owned(), Bound)],
+        "the snapshot settles it"
+    );
 }
 
 #[tokio::test]

@@ -64,7 +64,11 @@ fn a_log_that_cannot_be_read_ends_no_term() {
     }
 
     put(stored);
-    assert_eq!(site_log(&ledger, "a").1, model.log.len(), "nothing is removed yet");
+    assert_eq!(
+        site_log(&ledger, "a").1,
+        model.log.len(),
+        "nothing is removed yet"
+    );
     write(&ledger, &mut model);
     let log = whole_log(&ledger);
     assert!(model.log.ends_with(&log), "the newest entries are kept");
