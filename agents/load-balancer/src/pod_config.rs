@@ -274,8 +274,8 @@ mod tests {
         }
     }
 
-    /// Whoever may change the pods of a load balancer decides what answers there. [`follows_one`] and [`starts_with`] are all that a pass asks of
-    /// a pod, so they bound how long pods keep a pass of their own cluster, and what they make the agent keep in memory.
+    /// A user who may change the pods of a load balancer decides what answers there. [`follows_one`] and [`starts_with`] are all that a pass
+    /// asks of a pod, so they bound how long pods keep a pass of their own cluster, and what they make the agent keep in memory.
     #[tokio::test]
     async fn a_pod_that_answers_nonsense_is_asked_for_seconds_only() {
         const MIB: usize = 1 << 20;

@@ -238,8 +238,8 @@ impl Site {
     }
 
     /// Compares a record with the inventory and the policy, and says what people should know of its members as they are
-    /// now. Whether another decision is due is told by [`Site::waiting`]. While the site is not synced nothing changes, since a lost ledger
-    /// may have issued the next revision already: the end of the snapshot settles every record.
+    /// now. [`Site::waiting`] returns the clusters for which another decision is due. While the site is not synced nothing changes, since
+    /// a lost ledger may have issued the next revision already: the end of the snapshot settles every record.
     ///
     /// Its agent may have declared the cluster before this was reported, and asks again only when the record changes.
     pub fn settle(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {

@@ -4,33 +4,18 @@ use std::collections::BTreeSet;
 
 use regex::Regex;
 
-use crate::repository::{assert_none, files_ending, text};
+use crate::repository::{assert_none, functions, text};
 
 const TABLE: &str = "docs/sip-defects.md";
 const DEFECTS: u32 = 32;
 
 #[test]
 fn every_defect_of_sip_is_held_by_a_test_or_says_why_not() {
-    let named = Regex::new(r"(?m)^\s*(?:async )?fn (\w+)\(").unwrap();
-    let sources: Vec<String> = files_ending(".rs")
-        .into_iter()
-        .filter(|path| {
-            ["tests/site/", "agents/"]
-                .iter()
-                .any(|place| path.starts_with(place))
-        })
-        .filter_map(|path| text(&path))
-        .collect();
-    let tests: BTreeSet<&str> = sources
-        .iter()
-        .flat_map(|source| named.captures_iter(source))
-        .map(|found| found.extract::<1>().1[0])
-        .collect();
-
+    let tests = functions(|path| path.starts_with("tests/site/") || path.starts_with("agents/"));
     assert_none(&faults(&text(TABLE).unwrap(), &tests));
 }
 
-fn faults(table: &str, tests: &BTreeSet<&str>) -> Vec<String> {
+fn faults(table: &str, tests: &BTreeSet<String>) -> Vec<String> {
     let row = Regex::new(r"^\| (\d+) \| (.+) \| (.+) \|$").unwrap();
     let code = Regex::new(r"`(\w+)`").unwrap();
     let (mut findings, mut numbers, mut used) = (Vec::new(), Vec::new(), BTreeSet::new());
@@ -62,7 +47,7 @@ fn faults(table: &str, tests: &BTreeSet<&str>) -> Vec<String> {
         findings.push(format!("the numbers are {numbers:?}"));
     }
     let written = tests.iter().filter(|name| name.starts_with("defect_"));
-    let unnamed = written.filter(|name| !used.contains(**name));
+    let unnamed = written.filter(|name| !used.contains(*name));
     findings.extend(unnamed.map(|name| format!("{name} is not in the table")));
     findings
 }
@@ -71,10 +56,9 @@ fn faults(table: &str, tests: &BTreeSet<&str>) -> Vec<String> {
 fn what_is_wrong_with_the_table_is_found() {
     let row = |number| format!("| {number} | It failed. | `defect_{number:02}_is_not_ours` |");
     let good = (1..=DEFECTS).map(row).collect::<Vec<_>>().join("\n");
-    let names: Vec<String> = (1..=DEFECTS)
+    let tests: BTreeSet<String> = (1..=DEFECTS)
         .map(|number| format!("defect_{number:02}_is_not_ours"))
         .collect();
-    let tests: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     let find = |table: &str| faults(table, &tests);
     assert_eq!(find(&good), [""; 0]);
     for (from, to, expected) in [

@@ -1,6 +1,8 @@
 //! The files of the project: those that git knows.
 
-use std::{fs, process::Command};
+use std::{collections::BTreeSet, fs, process::Command};
+
+use regex::Regex;
 
 pub(crate) use sandbox::repository::root;
 
@@ -31,6 +33,21 @@ pub(crate) fn files() -> Vec<String> {
 /// The paths of files whose name ends so.
 pub(crate) fn files_ending(end: &str) -> Vec<String> {
     files().into_iter().filter(|path| path.ends_with(end)).collect()
+}
+
+/// The names of all functions in Rust files whose path is selected.
+pub(crate) fn functions(is_selected: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let named = Regex::new(r"(?m)^\s*(?:async )?fn (\w+)\(").expect("the pattern is valid");
+    let paths = files_ending(".rs").into_iter().filter(|path| is_selected(path));
+    paths
+        .filter_map(|path| text(&path))
+        .flat_map(|source| {
+            let names = named.captures_iter(&source);
+            names
+                .map(|found| found.extract::<1>().1[0].to_owned())
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// The content of a file that is text.

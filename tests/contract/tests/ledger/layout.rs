@@ -111,7 +111,7 @@ fn a_file_is_backed_up_before_it_is_migrated() {
         1 => folder.path().join("ledger.redb.schema-2"),
         _ => folder.path().join(format!("ledger.redb.schema-2.{number}")),
     };
-    // Somebody goes back to the earlier version, which goes on from there.
+    // Somebody runs the earlier version again, which writes further changes.
     let mut go_back = || {
         for hosts in [Some(1), None] {
             let change = put(&model, "one", hosts);
@@ -258,7 +258,7 @@ fn a_check_leaves_a_file_of_an_earlier_version_as_it_is() {
     let text = String::from_utf8_lossy(&checked.stdout);
     assert_eq!(checked.status.code(), Some(0), "{text}{checked:?}");
     assert!(text.contains("200"), "the log is read: {text}");
-    assert_eq!(version(&path), 3, "its scheduler goes on with it");
+    assert_eq!(version(&path), 3, "a scheduler of that version still reads it");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     let ledger = Redb::open_to_read(&path).unwrap();
     assert_eq!(ledger.load().unwrap(), model.divided(EPOCH));

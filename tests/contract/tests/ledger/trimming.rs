@@ -1,4 +1,4 @@
-//! Trimming the log in etcd hinders no change: whatever comes of it, the changes are stored already.
+//! Trimming the log in etcd fails no change: the changes are stored before it begins.
 
 use std::time::Duration;
 

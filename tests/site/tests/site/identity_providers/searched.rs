@@ -198,7 +198,7 @@ fn processes() -> Vec<(String, String)> {
         .collect()
 }
 
-/// What whoever scrapes the site and the region reads.
+/// The metrics of the site and of the region.
 async fn metrics(scene: &Scene) -> Vec<(String, String)> {
     let stage = &scene.stage;
     let ports = [
