@@ -67,7 +67,7 @@ pub type CheckResult = Result<(), (Reason, String)>;
 pub(crate) enum FormerBindings {
     /// Some may remain, for this reason.
     Remain(String),
-    /// The agent has deleted all of them.
+    /// The agent found none in two checks in a row.
     Deleted,
 }
 

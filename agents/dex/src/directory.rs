@@ -33,7 +33,7 @@ pub struct Bind {
     host: String,
     port: u16,
     start_tls: bool,
-    /// CA certificates (PEM); `None`: those that the machine trusts.
+    /// CA certificates (PEM); `None`: those that the system of the agent trusts.
     authority: Option<String>,
     account: Option<(String, String)>,
 }

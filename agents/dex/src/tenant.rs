@@ -257,7 +257,7 @@ impl Tenant {
                 read.unwrap_or_else(|_| {
                     let secret = stored.secret().to_owned();
                     let reason = format!(
-                        "the API server did not answer within {} s",
+                        "the agent could not read it within {} s",
                         SECRET_READ_TIMEOUT.as_secs()
                     );
                     Err(Error::SecretUnreadable { secret, reason })

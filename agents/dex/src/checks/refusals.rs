@@ -50,7 +50,7 @@ struct PendingBind {
     answered: watch::Receiver<Option<BindResult>>,
 }
 
-/// Accounts that the agent may not bind with now, by their digests.
+/// Accounts that were refused, and binds that are not answered yet, by the digest of the account.
 #[derive(Default)]
 struct Accounts {
     refused: HashMap<Digest, RefusedAccount>,

@@ -6,8 +6,8 @@ use super::Key;
 
 /// Maximum number of concurrent checks of one namespace.
 pub(super) const MAX_NAMESPACE_CHECKS: usize = 4;
-/// Maximum number of concurrent checks of former clusters of one SIPCluster's entries that failed last, and of those that did not. A former
-/// cluster may hang, and the checks of the SIPCluster's providers use the same slots of the namespace.
+/// Maximum number of concurrent checks of former clusters of one SIPCluster's entries: one limit for those that failed last, and another for
+/// the others. A former cluster may hang, and the checks of the SIPCluster's providers use the same slots of the namespace.
 const MAX_FORMER_CHECKS: usize = 1;
 
 /// Numbers of running checks, by namespace and by cluster.

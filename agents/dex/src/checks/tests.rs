@@ -132,7 +132,7 @@ async fn checks_that_hang_leave_slots_to_others() {
     }
     let begun = checks.due(Instant::now(), &Running::new());
     assert_eq!(begun.len(), MAX_CONCURRENT_CHECKS);
-    // All places are taken; one is free again, and somebody has come who waits for less long than all others.
+    // All slots are taken; one is free again, and somebody has come who waits for less long than all others.
     applied(&checks, &key("modest", "b"), target("b", "CA"));
     let mut hanging = JoinSet::<()>::new();
     let running = begun.into_iter().skip(1);

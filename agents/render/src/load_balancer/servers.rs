@@ -12,7 +12,7 @@ use super::member::Member;
 const MAX_NAME_BYTES: usize = 384;
 /// Maximum size of the servers with full names, in bytes: a `ConfigMap` holds 1 MiB. Otherwise their names are short, and comments have the full
 /// names.
-const MAX_FULL_NAME_BYTES: usize = 700_000;
+const MAX_FULL_SERVERS_BYTES: usize = 700_000;
 /// Minimum number of hexadecimal digits of a short name.
 const MIN_SHORT_DIGITS: usize = 8;
 /// Number of hexadecimal digits of a whole digest.
@@ -60,7 +60,7 @@ pub(super) fn servers(members: &[&Member], ports: usize) -> Vec<Server> {
         })
         .collect();
     let line = |server: &Server| "  server  :30000\n".len() + server.full.len() + server.address.len();
-    if servers.iter().map(line).sum::<usize>() * ports > MAX_FULL_NAME_BYTES {
+    if servers.iter().map(line).sum::<usize>() * ports > MAX_FULL_SERVERS_BYTES {
         abbreviate(&mut servers);
     }
     servers

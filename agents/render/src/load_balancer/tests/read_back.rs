@@ -18,7 +18,7 @@ use super::workers;
 use crate::load_balancer::Member;
 
 /// Members of one configuration.
-const AT_ONCE: usize = 500;
+const MEMBERS_PER_CASE: usize = 500;
 
 /// An answer of HAProxy's command line.
 fn answer(socket: &Path, command: &str) -> String {
@@ -73,11 +73,11 @@ fn local_member() -> impl Strategy<Value = Member> {
 fn haproxy_reads_hostile_names_as_single_words() {
     let names = std::env::var("SOAK_HOSTILE").ok();
     let names: usize = names.and_then(|names| names.parse().ok()).unwrap_or(1_000);
-    let cases = u32::try_from(names.div_ceil(AT_ONCE)).unwrap();
+    let cases = u32::try_from(names.div_ceil(MEMBERS_PER_CASE)).unwrap();
     let [_, front] = own_addresses(5);
     let (none, listeners) = known(&workers(&[]).config, front);
     assert!(none.is_empty() && listeners.len() >= 2, "{none:?} {listeners:?}");
-    let many = prop::collection::vec(local_member(), AT_ONCE);
+    let many = prop::collection::vec(local_member(), MEMBERS_PER_CASE);
 
     let config = Config {
         cases,
