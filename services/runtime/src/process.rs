@@ -15,7 +15,7 @@ use crate::health::{self, HealthArgs};
 use crate::identity::{Caller, Realm};
 use crate::metrics::{self, Metrics, ProcessCollector};
 use crate::readiness::Readiness;
-use crate::serving::{self, ConnectionAge};
+use crate::serving::{self, ConnectionRound};
 use crate::shutdown::Signals;
 use crate::tasks::{self, Tasks};
 use crate::telemetry::{self, Telemetry, TelemetryArgs};
@@ -166,19 +166,19 @@ impl Process {
         Ok(listener)
     }
 
-    /// Serves `routes` on `listener` as the task `name`, until the shutdown. Whenever `connection_ages` says something else, clients
-    /// that are connected are told to connect anew; until it says anything they may stay.
+    /// Serves `routes` on `listener` as the task `name`, until the shutdown. Whenever `rounds` has another value, clients that are connected are
+    /// told to connect anew; until it has any they may stay.
     pub fn serve(
         &mut self,
         name: &'static str,
         listener: Listener,
         routes: Routes,
-        connection_ages: impl Stream<Item = ConnectionAge> + Send + 'static,
+        rounds: impl Stream<Item = ConnectionRound> + Send + 'static,
     ) {
         tracing::info!(address = %listener.address(), "serving {name}");
         let stop = self.shutdown.clone();
         self.tasks
-            .spawn(name, serving::serve(listener, routes, connection_ages, stop));
+            .spawn(name, serving::serve(listener, routes, rounds, stop));
     }
 
     /// A channel to the region's scheduler whose certificates are kept current.

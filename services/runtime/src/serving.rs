@@ -1,7 +1,8 @@
 //! How long a gRPC server keeps its connections, and how it ends them.
 //!
 //! A client keeps its connection for as long as it works. Behind one address of several servers that is too long: the one
-//! that it has reached may not be the one that serves any more, and only a new connection finds another. So connections are
+//! that it has reached may not be the one that serves any more, and only a new connection finds another. And the transport does not poll the
+//! stream of a client that does not read, so that only the end of its connection ends what the stream keeps. So connections are
 //! served in *rounds*. When what they are good for changes, the round ends: each of its connections is told to (GOAWAY), calls
 //! under way are answered, and new connections belong to the next round.
 
@@ -33,6 +34,10 @@ const HTTP2_KEEPALIVE: Duration = Duration::from_secs(15);
 /// Maximum number of calls and streams of one connection at once; more wait in the client. Identities have limits of their own: this one
 /// bounds what a connection costs before the server knows its calls.
 const MAX_CONCURRENT_STREAMS: u32 = 256;
+/// Maximum number of bytes of a request that the transport keeps before a handler reads them: nothing else counts these.
+const STREAM_WINDOW_BYTES: u32 = 128 << 10;
+/// The same for all requests of a connection. It is more than that of one, so that a request which waits does not stop all others.
+const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
 /// Maximum size of a call's headers, in bytes.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 
@@ -43,6 +48,23 @@ pub enum ConnectionAge {
     Long,
     /// Only for a few calls: another server serves, and clients should connect to that one.
     Brief,
+}
+
+/// What connections are good for. When it changes, open connections are told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionRound {
+    /// How long clients may stay connected.
+    pub age: ConnectionAge,
+    /// Grows whenever all connections are to end, also if their age stays the same.
+    pub number: u64,
+}
+
+impl ConnectionRound {
+    /// The one that connections are served in before any other is requested.
+    pub const FIRST: Self = Self {
+        age: ConnectionAge::Long,
+        number: 0,
+    };
 }
 
 /// Ages of a connection.
@@ -80,20 +102,16 @@ pub enum Error {
 
 /// Connections that are served in the same way, and end together.
 struct Round {
-    connection_age: ConnectionAge,
+    kind: ConnectionRound,
     connections: mpsc::Sender<Connection>,
     /// Cancelled when the connections are closed whatever calls are open.
     cut: CancellationToken,
 }
 
 impl Round {
-    fn begin(
-        servers: &mut JoinSet<Result<(), Error>>,
-        connection_age: ConnectionAge,
-        routes: &Routes,
-    ) -> Self {
+    fn begin(servers: &mut JoinSet<Result<(), Error>>, kind: ConnectionRound, routes: &Routes) -> Self {
         let (connections, accepted) = mpsc::channel(1);
-        let Ages { age, grace: _ } = connection_age.into();
+        let Ages { age, grace: _ } = kind.age.into();
         let server = server(age).add_routes(routes.clone());
         let accepted = ReceiverStream::new(accepted).map(Ok::<Connection, Infallible>);
         servers.spawn(async move {
@@ -102,14 +120,14 @@ impl Round {
             served.await.map_err(Error::Server)
         });
         Self {
-            connection_age,
+            kind,
             connections,
             cut: CancellationToken::new(),
         }
     }
 
     async fn take(&self, connection: Connection) -> Result<(), Error> {
-        let Ages { age, grace } = self.connection_age.into();
+        let Ages { age, grace } = self.kind.age.into();
         let connection = connection.ending(Instant::now() + age + grace, self.cut.clone());
         let gone = |_| Error::Task(io::Error::other("it accepts no connections"));
         self.connections.send(connection).await.map_err(gone)
@@ -118,12 +136,12 @@ impl Round {
     /// Tells all connections of the round to end, and closes those that are still open after the grace period.
     fn end(self, cutting: &mut JoinSet<()>) {
         let Self {
-            connection_age,
+            kind,
             connections,
             cut,
         } = self;
         drop(connections);
-        let Ages { age: _, grace } = connection_age.into();
+        let Ages { age: _, grace } = kind.age.into();
         cutting.spawn(async move {
             sleep(grace).await;
             cut.cancel();
@@ -131,28 +149,28 @@ impl Round {
     }
 }
 
-/// Serves until `stop`. Each time `connection_ages` has a different value, the server tells open connections to end.
+/// Serves until `stop`. Each time `rounds` has a different value, the server tells open connections to end.
 ///
 /// # Errors
 /// When a server fails.
 pub(crate) async fn serve(
     listener: Listener,
     routes: Routes,
-    connection_ages: impl Stream<Item = ConnectionAge> + Send,
+    rounds: impl Stream<Item = ConnectionRound> + Send,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let mut accepted = Box::pin(listener.incoming());
-    let mut connection_ages = std::pin::pin!(connection_ages.fuse());
+    let mut rounds = std::pin::pin!(rounds.fuse());
     let mut servers = JoinSet::new();
     let mut cutting = JoinSet::new();
-    let mut round = Round::begin(&mut servers, ConnectionAge::Long, &routes);
+    let mut round = Round::begin(&mut servers, ConnectionRound::FIRST, &routes);
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(connection_age) = connection_ages.next() => if connection_age != round.connection_age {
-                tracing::debug!(?connection_age, "the server sends GOAWAY on every connection");
-                let next = Round::begin(&mut servers, connection_age, &routes);
+            Some(kind) = rounds.next() => if kind != round.kind {
+                tracing::debug!(round = ?kind, "the server sends GOAWAY on every connection");
+                let next = Round::begin(&mut servers, kind, &routes);
                 std::mem::replace(&mut round, next).end(&mut cutting);
             },
             Some(ended) = servers.join_next() => server_ended(ended)?,
@@ -189,6 +207,8 @@ fn server(age: Duration) -> Server {
         .http2_keepalive_timeout(Some(HTTP2_KEEPALIVE))
         .max_connection_age(age)
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .http2_max_header_list_size(MAX_HEADER_BYTES)
         .trace_fn(telemetry::server_span)
 }
@@ -220,7 +240,7 @@ mod tests {
         address: SocketAddr,
         health: HealthClient<Channel>,
         reporter: HealthReporter,
-        connection_ages: watch::Sender<ConnectionAge>,
+        rounds: watch::Sender<ConnectionRound>,
         stop: CancellationToken,
         peer: Arc<Mutex<Option<Peer>>>,
         running: JoinSet<Result<(), Error>>,
@@ -249,7 +269,7 @@ mod tests {
                 *seen.lock().unwrap() = Some(Peer::of_request(&request)?.clone());
                 Ok::<_, Status>(request)
             });
-            let (connection_ages, said) = watch::channel(ConnectionAge::Long);
+            let (rounds, said) = watch::channel(ConnectionRound::FIRST);
             let stop = CancellationToken::new();
             let mut running = JoinSet::new();
             let routes = Routes::new(health);
@@ -258,7 +278,7 @@ mod tests {
                 address,
                 health: HealthClient::new(channel(&endpoint, None).unwrap()),
                 reporter,
-                connection_ages,
+                rounds,
                 stop,
                 peer,
                 running,
@@ -288,8 +308,24 @@ mod tests {
         }
     }
 
+    /// Of another age than the first round.
+    const BRIEF: ConnectionRound = ConnectionRound {
+        age: ConnectionAge::Brief,
+        number: 0,
+    };
+
     #[tokio::test]
     async fn clients_reconnect_on_request_and_calls_complete() {
+        let next = ConnectionRound {
+            number: 1,
+            ..ConnectionRound::FIRST
+        };
+        for round in [BRIEF, next] {
+            clients_reconnect_at(round).await;
+        }
+    }
+
+    async fn clients_reconnect_at(round: ConnectionRound) {
         let served = Served::start().await;
         let first = served.peer().await;
         let mut health = served.health.clone();
@@ -298,7 +334,7 @@ mod tests {
         watch.message().await.unwrap().unwrap();
         assert_eq!(served.peer().await, first, "one connection serves all calls");
 
-        served.connection_ages.send_replace(ConnectionAge::Brief);
+        served.rounds.send_replace(round);
         let waited = served.until_another(&first).await;
         assert!(
             waited < MAX_BRIEF_CONNECTION_AGE,
@@ -313,7 +349,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_gets_goaway_at_its_age() {
         let served = Served::start().await;
-        served.connection_ages.send_replace(ConnectionAge::Brief);
+        served.rounds.send_replace(BRIEF);
         // It may still be of the round before.
         let before = served.peer().await;
         served.until_another(&before).await;
@@ -331,21 +367,56 @@ mod tests {
         ended.unwrap().unwrap().unwrap().unwrap();
     }
 
-    /// Connects, makes no call, and answers pings or does not. Returns after how long the server has closed the connection.
-    async fn idle(address: SocketAddr, answers_pings: bool) -> Duration {
+    /// Connects, and sends the preface of HTTP/2 and settings of which none is other than usual.
+    async fn connect(address: SocketAddr) -> TcpStream {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let begun = Instant::now();
-        // The preface of HTTP/2, and settings of which none is other than usual.
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
         stream.write_all(preface).await.unwrap();
+        stream
+    }
+
+    /// Kind, flags and content of the next frame.
+    async fn frame(stream: &mut TcpStream) -> io::Result<(u8, u8, Vec<u8>)> {
         let mut head = [0; 9];
-        while stream.read_exact(&mut head).await.is_ok() {
-            let [a, b, c, kind, flags, ..] = head;
-            let length = u32::from_be_bytes([0, a, b, c]);
-            let mut content = vec![0; usize::try_from(length).unwrap()];
-            if stream.read_exact(&mut content).await.is_err() {
-                break;
+        stream.read_exact(&mut head).await?;
+        let [a, b, c, kind, flags, ..] = head;
+        let length = u32::from_be_bytes([0, a, b, c]);
+        let mut content = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut content).await?;
+        Ok((kind, flags, content))
+    }
+
+    #[tokio::test]
+    async fn the_windows_for_unread_requests_are_small() {
+        const SETTINGS: u8 = 4;
+        const WINDOW_UPDATE: u8 = 8;
+        let served = Served::start().await;
+        let mut stream = connect(served.address).await;
+        let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
+        let (mut of_stream, mut of_connection) = (None, None);
+        let read = async {
+            while of_stream.is_none() || of_connection.is_none() {
+                let (kind, _, content) = frame(&mut stream).await.unwrap();
+                if kind == SETTINGS {
+                    let window = content
+                        .chunks_exact(6)
+                        .find(|setting| setting.starts_with(&[0, 4]));
+                    of_stream = window.map(|setting| number(&setting[2..])).or(of_stream);
+                } else if kind == WINDOW_UPDATE {
+                    // It has 65,535 bytes from the beginning.
+                    of_connection = Some(65_535 + number(&content));
+                }
             }
+        };
+        tokio::time::timeout(TEST_TIMEOUT, read).await.unwrap();
+        assert_eq!((of_stream, of_connection), (Some(128 << 10), Some(256 << 10)));
+    }
+
+    /// Connects, makes no call, and answers pings or does not. Returns after how long the server has closed the connection.
+    async fn idle(address: SocketAddr, answers_pings: bool) -> Duration {
+        let mut stream = connect(address).await;
+        let begun = Instant::now();
+        while let Ok((kind, flags, content)) = frame(&mut stream).await {
             let is_ping = kind == 6 && flags & 1 == 0;
             if answers_pings && is_ping {
                 let pong = [&[0, 0, 8, 6, 1, 0, 0, 0, 0][..], &content].concat();

@@ -9,7 +9,6 @@ use proto::{
     placement::v1::placement_service_server::PlacementServiceServer,
 };
 use runtime::{Process, ProcessArgs, identity::RealmArgs, tls::ServerTlsArgs};
-use tokio_stream::{StreamExt as _, wrappers::WatchStream};
 use tokio_util::sync::CancellationToken;
 use tonic::{server::NamedService as _, service::Routes};
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -100,8 +99,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let listener = listener.limited(limits.connections());
     let calls = CallMetrics::registered(&process.metrics);
     let (health, routes) = guarded_routes(&terms, limits.limits(), calls)?;
-    let connection_ages = WatchStream::new(terms.watch()).map(|standing| standing.connection_age());
-    process.serve("grpc", listener, routes, connection_ages);
+    process.serve("grpc", listener, routes, terms.connection_rounds());
     let shutdown = process.shutdown.clone();
     process
         .tasks

@@ -3,15 +3,15 @@
 //! tonic's own TLS can neither reload certificates nor name a peer by its URI, so connections are accepted
 //! here and handed over with the handshake done.
 //!
-//! Until its handshake is done a peer is a stranger. Strangers share the handshake slots ([`ConnectionSlots`]); identities share the
-//! connections ([`Connections`]), each of which belongs to the one that has proven to be it.
+//! Until its handshake is done a peer is a stranger. Strangers share the handshake slots ([`ConnectionSlots`]), and each address may fail so often
+//! ([`HandshakeRate`]); identities share the connections ([`Connections`]), each of which belongs to the one that has proven to be it.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::Stream;
 use socket2::{SockRef, TcpKeepalive};
@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection::Connection;
 use super::connections::Connections;
+use super::handshake_rate::HandshakeRate;
 use super::refusal::{claimed, is_of_identity, readable};
 use super::reload::{Outcome, Reloader, Side, TlsMetrics};
 use super::{Error, ServerTls, ServerTlsArgs};
@@ -129,6 +130,7 @@ impl Listener {
             tls,
             slots: ConnectionSlots::new(handshakes),
             connections: Connections::new(connections),
+            rate: Arc::default(),
             log: Arc::default(),
             handshakes: JoinSet::new(),
         };
@@ -147,6 +149,7 @@ struct Log {
     refused: QuietByAddress,
     late: Quiet,
     evicted: Quiet,
+    limited: QuietByAddress,
     replaced: Quiet,
 }
 
@@ -155,6 +158,7 @@ struct Accepting {
     tls: Option<ServerTls>,
     slots: ConnectionSlots,
     connections: Connections,
+    rate: Arc<HandshakeRate>,
     log: Arc<Log>,
     handshakes: JoinSet<Option<Connection>>,
 }
@@ -175,8 +179,9 @@ impl Accepting {
                     None => Connection::plaintext(stream, address),
                     Some(tls) => {
                         let slot = self.slots.take(address.ip());
-                        let (tls, log) = (tls.clone(), Arc::clone(&self.log));
-                        self.handshakes.spawn(handshake(tls, stream, address, slot, log));
+                        let (tls, rate, log) = (tls.clone(), Arc::clone(&self.rate), Arc::clone(&self.log));
+                        self.handshakes
+                            .spawn(handshake(tls, stream, address, slot, rate, log));
                         continue;
                     }
                 },
@@ -236,14 +241,25 @@ async fn handshake(
     stream: TcpStream,
     address: SocketAddr,
     slot: ConnectionSlot,
+    rate: Arc<HandshakeRate>,
     log: Arc<Log>,
 ) -> Option<Connection> {
     let finished = async {
-        // Until it says something it costs nothing but the socket. An error is found again by the handshake.
-        if stream.peek(&mut [0]).await.is_ok() {
+        // Until it says something it costs nothing but the socket. An error, or an end, is found again by the handshake.
+        if let Ok(1..) = stream.peek(&mut [0]).await {
             slot.spoke();
+            if !rate.begin(address.ip(), Instant::now()) {
+                if let Some(withheld) = log.limited.line(address.ip()) {
+                    tracing::warn!(%address, withheld, "closed without a handshake: too many from this address have failed");
+                }
+                return (Outcome::Limited, None);
+            }
         }
-        finish(&tls, stream, address, &log).await
+        let (outcome, connection) = finish(&tls, stream, address, &log).await;
+        if connection.is_some() {
+            rate.succeeded(address.ip());
+        }
+        (outcome, connection)
     };
     let (outcome, connection) = tokio::select! {
         biased;

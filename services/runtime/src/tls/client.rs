@@ -22,9 +22,9 @@ use tonic::transport::Endpoint;
 use tower::ServiceExt as _;
 
 use super::accept::TCP_KEEPALIVE;
-use super::material::{Files, Material};
+use super::material::Files;
 use super::refusal::readable;
-use super::reload::{Outcome, Reloader, Reloading, Side, TlsMetrics};
+use super::reload::{Outcome, Reloader, Reloading, Side, Sources, TlsMetrics};
 use super::server_verifier::ServerVerifier;
 use super::trust::TrustFiles;
 use super::{ALPN, ClientTlsArgs, Error};
@@ -77,13 +77,8 @@ impl ClientTls {
             anchors: anchors.clone(),
             trust: TrustFiles::default(),
         };
-        let reloading = Reloading::load(
-            files,
-            realm.clone(),
-            Side::Client,
-            metrics.clone(),
-            move |files, realm| config(files, realm, &server),
-        )?;
+        let build = move |sources: Sources<'_, ClientConfig>| config(&sources, &server);
+        let reloading = Reloading::load(files, realm.clone(), Side::Client, metrics.clone(), build)?;
         let reloader = Reloader::new(Arc::clone(&reloading), *tls_reload_seconds);
         Ok(Some((Self(reloading), reloader)))
     }
@@ -249,24 +244,21 @@ impl Connector {
     }
 }
 
-fn config(files: &Files, realm: &Realm, server: &Caller) -> Result<(Arc<ClientConfig>, Material), Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let material = Material::read(files, realm, &provider)?;
-    let anchors = Arc::clone(&material.anchors);
-    let verifier =
-        ServerVerifier::new(anchors, &provider, realm.clone(), server.clone()).map_err(|source| {
-            Error::Verifier {
-                path: files.anchors.clone(),
-                source,
-            }
-        })?;
-    let mut config = ClientConfig::builder_with_provider(provider)
+fn config(sources: &Sources<'_, ClientConfig>, server: &Caller) -> Result<Arc<ClientConfig>, Error> {
+    let (provider, material) = (sources.provider, sources.material);
+    let (anchors, realm) = (Arc::clone(&material.anchors), sources.realm.clone());
+    let verifier = ServerVerifier::new(anchors, provider, realm, server.clone());
+    let verifier = verifier.map_err(|source| Error::Verifier {
+        path: sources.files.anchors.clone(),
+        source,
+    })?;
+    let mut config = ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(Error::Protocol)?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&material.own))));
+        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&material.own.key))));
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::disabled();
-    Ok((Arc::new(config), material))
+    Ok(Arc::new(config))
 }

@@ -12,6 +12,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::Error;
+use super::faults::Faults;
 use super::trust::TrustFiles;
 use crate::identity::{Caller, Realm, parse};
 
@@ -70,11 +71,17 @@ impl Files {
     }
 }
 
-/// Own chain and key, and the CAs that peers must chain to.
+/// What a process shows, and the CAs that peers must chain to.
 #[derive(Debug)]
 pub(super) struct Material {
-    pub(super) own: Arc<CertifiedKey>,
+    pub(super) own: Own,
     pub(super) anchors: Arc<RootCertStore>,
+}
+
+/// Own chain and key. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Own {
+    pub(super) key: Arc<CertifiedKey>,
     pub(super) identity: Caller,
     pub(super) validity: Validity,
 }
@@ -114,12 +121,41 @@ impl Validity {
 }
 
 impl Material {
-    /// Reads and checks all files. Whether the certificate is valid now is left to [`require_valid`](Self::require_valid).
-    pub(super) fn read(files: &Files, realm: &Realm, provider: &CryptoProvider) -> Result<Self, Error> {
+    /// Reads and checks all files. A certificate that is not in use yet must be valid; the one in use may have expired, since callers that are
+    /// denied, or CAs that are withdrawn, after that must be refused all the same: not every client verifies the server.
+    ///
+    /// # Errors
+    /// When a file is not usable and `former`, what is in use, is `None`.
+    pub(super) fn read(
+        files: &Files,
+        realm: &Realm,
+        provider: &CryptoProvider,
+        former: Option<&Self>,
+        now: SystemTime,
+        faults: &mut Faults,
+    ) -> Result<Self, Error> {
+        let in_use = former.map(|former| &former.own);
+        let own = Own::read(files, realm, provider).and_then(|own| {
+            if in_use.is_none_or(|in_use| !in_use.has_certificate_of(&own)) {
+                own.require_valid(&files.certificate, now)?;
+            }
+            Ok(own)
+        });
+        let anchors = anchors(&files.anchors).map(Arc::new);
+        Ok(Self {
+            own: faults.or_former(own, in_use.cloned())?,
+            anchors: faults.or_former(anchors, former.map(|former| Arc::clone(&former.anchors)))?,
+        })
+    }
+}
+
+impl Own {
+    /// Reads certificate and key. Whether the certificate is valid now is left to [`require_valid`](Self::require_valid).
+    fn read(files: &Files, realm: &Realm, provider: &CryptoProvider) -> Result<Self, Error> {
         let Files {
             certificate: certificate_file,
             key: key_file,
-            anchors: anchors_file,
+            anchors: _,
             trust: _,
         } = files;
         let chain = certificates(certificate_file, CHAIN)?;
@@ -128,7 +164,6 @@ impl Material {
             path: key_file.clone(),
             source,
         })?;
-        let anchors = anchors(anchors_file)?;
 
         let own = CertifiedKey::from_der(chain, key, provider).map_err(|source| Error::KeyPair {
             certificate: certificate_file.clone(),
@@ -147,11 +182,15 @@ impl Material {
         let identity = realm.caller_of(leaf).map_err(unnamed)?;
         let validity = Validity::parse(leaf).map_err(unnamed)?;
         Ok(Self {
-            own: Arc::new(own),
-            anchors: Arc::new(anchors),
+            key: Arc::new(own),
             identity,
             validity,
         })
+    }
+
+    /// Whether both have the same certificate.
+    pub(super) fn has_certificate_of(&self, other: &Self) -> bool {
+        self.key.cert == other.key.cert
     }
 
     /// Refuses a certificate, which is from this file, that is not valid at this time.

@@ -12,6 +12,8 @@ mod args;
 mod client;
 mod connection;
 mod connections;
+mod faults;
+mod handshake_rate;
 mod material;
 mod peer;
 mod refusal;

@@ -1,4 +1,4 @@
-//! New files take effect without a restart; bad ones do not.
+//! New files take effect without a restart; what is not usable does not, and delays nothing else.
 
 use std::error::Error as StdError;
 use std::fmt::{self, Write as _};
@@ -10,12 +10,15 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEn
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use rustls::crypto::CryptoProvider;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::Error;
-use super::material::{Files, Fingerprint, Material, Validity, unix_seconds};
+use super::faults::Faults;
+use super::material::{Files, Fingerprint, Material, Own, Validity, unix_seconds};
+use crate::error_chain::chain;
 use crate::identity::{Caller, Realm};
 use crate::metrics::{Metrics, TLS_HANDSHAKES, TLS_NOT_AFTER, TLS_RELOADS, TLS_SITE_FAULTS};
 use crate::readiness::Gate;
@@ -36,6 +39,8 @@ pub(super) enum Outcome {
     TimedOut,
     /// A newer connection has got its place.
     Evicted,
+    /// Too many handshakes from its address have failed.
+    Limited,
 }
 
 impl EncodeLabelValue for Side {
@@ -54,6 +59,7 @@ impl EncodeLabelValue for Outcome {
             Self::Failed => "failed",
             Self::TimedOut => "timed_out",
             Self::Evicted => "evicted",
+            Self::Limited => "limited",
         })
     }
 }
@@ -116,8 +122,19 @@ impl TlsMetrics {
     }
 }
 
-/// Turns files into a configuration of kind `C`.
-type Build<C> = dyn Fn(&Files, &Realm) -> Result<(Arc<C>, Material), Error> + Send + Sync;
+/// What a configuration of kind `C` is built of.
+pub(super) struct Sources<'a, C> {
+    pub(super) files: &'a Files,
+    pub(super) realm: &'a Realm,
+    pub(super) provider: &'a Arc<CryptoProvider>,
+    pub(super) material: &'a Material,
+    /// The configuration in use.
+    pub(super) former: Option<&'a C>,
+    pub(super) faults: &'a mut Faults,
+}
+
+/// Makes a configuration of kind `C`.
+type Build<C> = dyn Fn(Sources<'_, C>) -> Result<Arc<C>, Error> + Send + Sync;
 
 /// A configuration that follows its files.
 pub(super) struct Reloading<C> {
@@ -135,6 +152,8 @@ struct Current<C> {
     config: Arc<C>,
     material: Material,
     fingerprint: Fingerprint,
+    /// Why the former content of files is in use.
+    faults: Vec<String>,
 }
 
 impl<C: Send + Sync + 'static> Reloading<C> {
@@ -143,18 +162,14 @@ impl<C: Send + Sync + 'static> Reloading<C> {
         realm: Realm,
         side: Side,
         metrics: TlsMetrics,
-        build: impl Fn(&Files, &Realm) -> Result<(Arc<C>, Material), Error> + Send + Sync + 'static,
+        build: impl Fn(Sources<'_, C>) -> Result<Arc<C>, Error> + Send + Sync + 'static,
     ) -> Result<Arc<Self>, Error> {
-        let first = Current::load(&files, &realm, &build)?;
-        first
-            .material
-            .require_valid(&files.certificate, SystemTime::now())?;
-        let Material {
+        let (first, _) = Current::<C>::read(&files, &realm, &build, None, SystemTime::now())?;
+        let Own {
             identity,
             validity,
-            own: _,
-            anchors: _,
-        } = &first.material;
+            key: _,
+        } = &first.material.own;
         tracing::info!(
             identity = realm.uri(identity),
             expires = super::rfc3339(validity.not_after),
@@ -184,57 +199,89 @@ impl<C: Send + Sync + 'static> Reloading<C> {
     }
 
     pub(super) fn identity(&self) -> Caller {
-        self.current.load().material.identity.clone()
+        self.current.load().material.own.identity.clone()
     }
 
     pub(super) fn metrics(&self) -> &TlsMetrics {
         &self.metrics
     }
 
-    /// Takes over changed files. Past the half-life of the certificate the files are read even if they seem
-    /// unchanged, since not every file system reports every change.
-    ///
-    /// A new certificate must be valid. The one in use may have expired: callers that are denied, or CAs that are withdrawn, after that must be
-    /// refused all the same, since not every client verifies the server.
-    pub(super) fn refresh(&self, now: SystemTime) -> Result<Refresh, Error> {
+    /// Takes over changed files, each by itself: the former content of one that is not usable stays in use, and is the error. Past the half-life
+    /// of the certificate, and after such a fault, the files are read even if they seem unchanged, since not every file system reports every
+    /// change.
+    pub(super) fn refresh(&self, now: SystemTime) -> Result<Refresh, Vec<Error>> {
         let current = self.current.load();
-        let validity = current.material.validity;
-        let renewal_due = now >= validity.half_life();
-        if current.fingerprint == self.files.fingerprint() && !renewal_due {
+        let renewal_due = now >= current.material.own.validity.half_life();
+        let is_settled = current.faults.is_empty() && !renewal_due;
+        if is_settled && current.fingerprint == self.files.fingerprint() {
             return Ok(Refresh::Unchanged);
         }
-        let failed = |_: &Error| self.metrics.reload(self.side, Outcome::Failed);
-        let next = Current::load(&self.files, &self.realm, &*self.build).inspect_err(failed)?;
-        let renewed = next.material.own.cert != current.material.own.cert;
-        let is_same = next.fingerprint == current.fingerprint && !renewed;
-        if renewed || is_same {
-            let valid = next.material.require_valid(&self.files.certificate, now);
-            valid.inspect_err(failed)?;
+        let taken = self.take_over(&current, now);
+        match &taken {
+            Ok(Refresh::Reloaded { expires: _ }) => self.metrics.reload(self.side, Outcome::Ok),
+            Ok(Refresh::Unchanged | Refresh::RenewalOverdue { not_after: _ }) => {}
+            Err(_) => self.metrics.reload(self.side, Outcome::Failed),
+        }
+        taken
+    }
+
+    fn take_over(&self, current: &Current<C>, now: SystemTime) -> Result<Refresh, Vec<Error>> {
+        let read = Current::read(&self.files, &self.realm, &*self.build, Some(current), now);
+        let (next, faults) = read.map_err(|error| vec![error])?;
+        let own = next.material.own.clone();
+        let expires = own.validity.not_after;
+        // Every open connection is verified again after a change, so that a fault which lasts must not count as one.
+        let is_same = next.fingerprint == current.fingerprint
+            && next.faults == current.faults
+            && own.has_certificate_of(&current.material.own);
+        if !is_same {
+            self.metrics.validity(self.side, own.validity);
+            self.current.store(Arc::new(next));
+            self.changes.send_replace(());
+        }
+        if !faults.is_empty() {
+            return Err(faults);
         }
         if is_same {
-            return Ok(Refresh::RenewalOverdue {
-                not_after: validity.not_after,
-            });
+            own.require_valid(&self.files.certificate, now)
+                .map_err(|error| vec![error])?;
+            return Ok(Refresh::RenewalOverdue { not_after: expires });
         }
-        let expires = next.material.validity.not_after;
-        self.metrics.validity(self.side, next.material.validity);
-        self.metrics.reload(self.side, Outcome::Ok);
-        self.current.store(Arc::new(next));
-        self.changes.send_replace(());
         Ok(Refresh::Reloaded { expires })
     }
 }
 
 impl<C> Current<C> {
-    fn load(files: &Files, realm: &Realm, build: &Build<C>) -> Result<Self, Error> {
+    /// What the files hold, and the faults of those whose former content, which is in use, is part of it.
+    fn read(
+        files: &Files,
+        realm: &Realm,
+        build: &Build<C>,
+        former: Option<&Self>,
+        now: SystemTime,
+    ) -> Result<(Self, Vec<Error>), Error> {
         // Taken before reading: files that change while they are read then differ at the next look.
         let fingerprint = files.fingerprint();
-        let (config, material) = build(files, realm)?;
-        Ok(Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut faults = Faults::default();
+        let in_use = former.map(|former| &former.material);
+        let material = Material::read(files, realm, &provider, in_use, now, &mut faults)?;
+        let config = build(Sources {
+            files,
+            realm,
+            provider: &provider,
+            material: &material,
+            former: former.map(|former| &*former.config),
+            faults: &mut faults,
+        })?;
+        let faults = faults.into_errors();
+        let current = Self {
             config,
             material,
             fingerprint,
-        })
+            faults: faults.iter().map(|fault| chain(fault)).collect(),
+        };
+        Ok((current, faults))
     }
 }
 
@@ -255,17 +302,17 @@ pub(super) enum Refresh {
 
 /// What a [`Reloader`] needs of a [`Reloading`], whatever its configuration is.
 trait Refreshable: Send + Sync {
-    fn refresh(&self, now: SystemTime) -> Result<Refresh, Error>;
+    fn refresh(&self, now: SystemTime) -> Result<Refresh, Vec<Error>>;
     fn validity(&self) -> Validity;
 }
 
 impl<C: Send + Sync + 'static> Refreshable for Reloading<C> {
-    fn refresh(&self, now: SystemTime) -> Result<Refresh, Error> {
+    fn refresh(&self, now: SystemTime) -> Result<Refresh, Vec<Error>> {
         Self::refresh(self, now)
     }
 
     fn validity(&self) -> Validity {
-        self.current.load().material.validity
+        self.current.load().material.own.validity
     }
 }
 
@@ -284,7 +331,7 @@ impl Reloader {
     /// valid: with an expired one nobody talks to this process.
     ///
     /// # Errors
-    /// Only when reading files panicked: bad files are logged and counted, and the old ones stay in use.
+    /// Only when reading files panicked: bad files are logged and counted, and what they held before stays in use.
     pub async fn run(self, gate: Gate, stop: CancellationToken) -> Result<(), BoxError> {
         let Self { target, every } = self;
         let mut ticks = interval(every);
@@ -319,20 +366,20 @@ impl fmt::Debug for Reloader {
 /// What has been logged already: a state that lasts is logged once, not at every look.
 #[derive(Debug, Default)]
 struct Logged {
-    failure: Option<String>,
+    faults: Vec<String>,
     overdue: Option<SystemTime>,
 }
 
 impl Logged {
-    fn report(&mut self, refreshed: &Result<Refresh, Error>) {
+    fn report(&mut self, refreshed: &Result<Refresh, Vec<Error>>) {
         match refreshed {
-            Ok(Refresh::Unchanged) => self.failure = None,
+            Ok(Refresh::Unchanged) => self.faults.clear(),
             Ok(Refresh::Reloaded { expires }) => {
                 *self = Self::default();
                 tracing::info!(expires = super::rfc3339(*expires), "certificate reloaded");
             }
             Ok(Refresh::RenewalOverdue { not_after }) => {
-                self.failure = None;
+                self.faults.clear();
                 if self.overdue.replace(*not_after) != Some(*not_after) {
                     tracing::warn!(
                         expires = super::rfc3339(*not_after),
@@ -340,14 +387,16 @@ impl Logged {
                     );
                 }
             }
-            Err(error) => {
-                let text = error.to_string();
-                if self.failure.as_ref() != Some(&text) {
-                    tracing::error!(
-                        error = error as &dyn StdError,
-                        "the new certificate files are not usable; the old ones stay in use"
-                    );
-                    self.failure = Some(text);
+            Err(faults) => {
+                let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                if self.faults != texts {
+                    for error in faults {
+                        tracing::error!(
+                            error = error as &dyn StdError,
+                            "a certificate file or the list of denied callers is not usable; what it held before stays in use"
+                        );
+                    }
+                    self.faults = texts;
                 }
             }
         }

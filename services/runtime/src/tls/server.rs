@@ -11,8 +11,8 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use tokio::sync::watch;
 
-use super::material::{Files, Material};
-use super::reload::{Reloader, Reloading, Side, TlsMetrics};
+use super::material::Files;
+use super::reload::{Reloader, Reloading, Side, Sources, TlsMetrics};
 use super::trust::{SiteAuthorities, Trust, TrustFiles};
 use super::{ALPN, Error, ServerTlsArgs};
 use crate::identity::{Caller, Realm};
@@ -65,13 +65,8 @@ impl ServerTls {
             },
         };
         let known = SiteAuthorities::counted(metrics.site_faults());
-        let reloading = Reloading::load(
-            files,
-            realm.clone(),
-            Side::Server,
-            metrics.clone(),
-            move |files, realm| config(files, realm, &known),
-        )?;
+        let build = move |sources: Sources<'_, Serving>| config(sources, &known);
+        let reloading = Reloading::load(files, realm.clone(), Side::Server, metrics.clone(), build)?;
         let reloader = Reloader::new(Arc::clone(&reloading), *tls_reload_seconds);
         Ok(Some((Self(reloading), reloader)))
     }
@@ -110,19 +105,27 @@ impl ServerTls {
     }
 }
 
-fn config(files: &Files, realm: &Realm, known: &SiteAuthorities) -> Result<(Arc<Serving>, Material), Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let material = Material::read(files, realm, &provider)?;
+fn config(sources: Sources<'_, Serving>, known: &SiteAuthorities) -> Result<Arc<Serving>, Error> {
+    let Sources {
+        files,
+        realm,
+        provider,
+        material,
+        former,
+        faults,
+    } = sources;
     let region = (&*files.anchors, &material.anchors);
-    let trust = Arc::new(Trust::read(&files.trust, region, realm, &provider, known)?);
-    let mut tls = server_config(provider)?
+    let former = former.map(|former| &*former.trust);
+    let trust = Trust::read(&files.trust, region, realm, provider, known, former, faults)?;
+    let trust = Arc::new(trust);
+    let mut tls = server_config(Arc::clone(provider))?
         .with_client_cert_verifier(Arc::new(CallerVerifier(Arc::clone(&trust))))
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&material.own))));
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&material.own.key))));
     tls.alpn_protocols = vec![ALPN.to_vec()];
     tls.session_storage = Arc::new(NoServerSessionStorage {});
     tls.send_tls13_tickets = 0;
     let tls = Arc::new(tls);
-    Ok((Arc::new(Serving { tls, trust }), material))
+    Ok(Arc::new(Serving { tls, trust }))
 }
 
 fn server_config(

@@ -21,6 +21,7 @@ use rustls::{CertificateError, OtherError, RootCertStore};
 use sha2::{Digest as _, Sha256};
 
 use super::Error;
+use super::faults::Faults;
 use super::material::anchors;
 use crate::error_chain::chain;
 use crate::identity::{self, Caller, Name, Realm};
@@ -77,28 +78,39 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
+    /// Reads the files; of one that is not usable, `former` has what is in use.
     pub(super) fn read(
         files: &TrustFiles,
         region: (&Path, &Arc<RootCertStore>),
         realm: &Realm,
         provider: &Arc<CryptoProvider>,
         known: &SiteAuthorities,
+        former: Option<&Self>,
+        faults: &mut Faults,
     ) -> Result<Self, Error> {
         let TrustFiles { sites, denied } = files;
         let own = keys(region.1);
-        let sites = sites
+        let sites = sites.as_deref().map(|directory| {
+            let former = former.and_then(|former| former.sites_apart_from(&own));
+            faults.or_former(known.read(directory, &own, provider), former)
+        });
+        let sites = sites.transpose()?;
+        let denied = denied
             .as_deref()
-            .map(|directory| known.read(directory, &own, provider));
+            .map(|list| Denied::read(list, former.map(|former| &former.denied), faults));
         Ok(Self {
             realm: realm.clone(),
             region: verifier(region.0, Arc::clone(region.1), provider)?,
-            sites: sites.transpose()?,
-            denied: denied
-                .as_deref()
-                .map(Denied::read)
-                .transpose()?
-                .unwrap_or_default(),
+            sites,
+            denied: denied.transpose()?.unwrap_or_default(),
         })
+    }
+
+    /// The authorities of sites, without those that have a key of the region.
+    fn sites_apart_from(&self, region: &BTreeSet<Vec<u8>>) -> Option<BTreeMap<Name, SiteAuthority>> {
+        let mut sites = self.sites.clone()?;
+        sites.retain(|_, authority| authority.keys.is_disjoint(region));
+        Some(sites)
     }
 
     /// The verifier with the region's CAs, for what does not depend on the caller.
@@ -321,39 +333,58 @@ fn site_files(directory: &Path) -> Result<BTreeMap<Name, Result<PathBuf, Error>>
 }
 
 /// Who is denied, whoever certifies them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Denied {
     certificates: BTreeSet<[u8; 32]>,
     identities: BTreeSet<String>,
 }
 
 impl Denied {
-    /// Reads a list: in each line the SHA-256 of a certificate, `sha256:HEX`, or an identity, `spiffe://…`; what follows a `#` is
-    /// a comment.
-    fn read(path: &Path) -> Result<Self, Error> {
-        let text = fs::read_to_string(path).map_err(|source| Error::Read {
+    /// Reads a list. With an invalid line, whom that line means is not known, and it may be somebody who is denied now: everybody who is denied
+    /// stays denied, and all valid lines count besides.
+    fn read(path: &Path, former: Option<&Self>, faults: &mut Faults) -> Result<Self, Error> {
+        let read = fs::read(path).map_err(|source| Error::Read {
             what: "the list of denied identities",
             path: path.to_owned(),
             source,
-        })?;
+        });
+        let text = match read {
+            Ok(text) => text,
+            Err(fault) => return faults.or_former(Err(fault), former.cloned()),
+        };
+        let (mut denied, invalid) = Self::parse(&String::from_utf8_lossy(&text));
+        if let Some(line) = invalid {
+            let path = path.to_owned();
+            let Self {
+                certificates,
+                identities,
+            } = faults.or_former(Err(Error::DenyList { path, line }), former.cloned())?;
+            denied.certificates.extend(certificates);
+            denied.identities.extend(identities);
+        }
+        Ok(denied)
+    }
+
+    /// The valid lines of a list: in each the SHA-256 of a certificate, `sha256:HEX`, or an identity, `spiffe://…`; what follows a `#` is a
+    /// comment. And the number of the first invalid line.
+    fn parse(text: &str) -> (Self, Option<usize>) {
         let mut denied = Self::default();
-        for (index, line) in text.lines().enumerate() {
+        let mut invalid = None;
+        for (line, number) in text.lines().zip(1..) {
             let line = line.split('#').next().unwrap_or_default().trim();
             if line.is_empty() {
                 continue;
             }
-            if line.starts_with("spiffe://") {
+            let is_text = !line.contains(char::REPLACEMENT_CHARACTER);
+            if line.starts_with("spiffe://") && is_text {
                 denied.identities.insert(line.to_owned());
             } else if let Some(digest) = line.strip_prefix("sha256:").and_then(digest) {
                 denied.certificates.insert(digest);
             } else {
-                return Err(Error::DenyList {
-                    path: path.to_owned(),
-                    line: index + 1,
-                });
+                invalid = invalid.or(Some(number));
             }
         }
-        Ok(denied)
+        (denied, invalid)
     }
 
     fn holds(&self, certificate: &CertificateDer<'_>, uri: &str) -> bool {

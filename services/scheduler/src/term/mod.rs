@@ -19,8 +19,9 @@ mod supervisor;
 
 use std::sync::Arc;
 
-use runtime::serving::ConnectionAge;
+use runtime::serving::{ConnectionAge, ConnectionRound};
 use tokio::sync::watch;
+use tokio_stream::{Stream, StreamExt as _, wrappers::WatchStream};
 
 pub use args::LedgerArgs;
 pub use backend::{Backend, File, Refused, Tenure, Waiting, proven};
@@ -93,13 +94,18 @@ impl Term {
 #[derive(Clone, Debug)]
 pub struct Terms {
     standing: watch::Receiver<Standing>,
+    /// How many regions have ended.
+    ended: watch::Receiver<u64>,
 }
 
 impl Terms {
     /// What may be done while this stands.
     #[must_use]
     pub fn new(standing: watch::Receiver<Standing>) -> Self {
-        Self { standing }
+        Self {
+            standing,
+            ended: watch::channel(0).1,
+        }
     }
 
     /// The present region, for a call that changes something or needs the sites' hosts.
@@ -155,6 +161,24 @@ impl Terms {
     pub fn watch(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
     }
+
+    /// What connections that begin now are good for. With each region that ends, those before are to end: the stream of a client that does not
+    /// read keeps the region's memory as long as its connection.
+    #[must_use]
+    pub fn connection_round(&self) -> ConnectionRound {
+        ConnectionRound {
+            age: self.standing.borrow().connection_age(),
+            number: *self.ended.borrow(),
+        }
+    }
+
+    /// The present [`connection_round`](Self::connection_round), and each later one.
+    pub fn connection_rounds(&self) -> impl Stream<Item = ConnectionRound> + Send + use<> {
+        let terms = self.clone();
+        let standings = WatchStream::new(self.standing.clone()).map(|_| ());
+        let ended = WatchStream::new(self.ended.clone()).map(|_| ());
+        standings.merge(ended).map(move |()| terms.connection_round())
+    }
 }
 
 fn read_only(cause: &Arc<str>) -> Error {
@@ -168,6 +192,19 @@ impl Standing {
     #[must_use]
     pub fn serves(&self) -> bool {
         matches!(self, Self::Serving(_))
+    }
+
+    /// Whether it has a region, which calls may hold.
+    fn has_region(&self) -> bool {
+        match self {
+            Self::Serving(_)
+            | Self::ReadOnly {
+                region: _,
+                ledger: _,
+                cause: _,
+            } => true,
+            Self::Opening | Self::Standby { leader: _, cause: _ } | Self::Ending => false,
+        }
     }
 
     /// How long clients may stay connected: one of a process that waits had better find another that serves.

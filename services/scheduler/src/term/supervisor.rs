@@ -28,6 +28,8 @@ pub struct Supervisor {
     backend: Arc<dyn Backend>,
     policies: watch::Receiver<Policies>,
     standing: watch::Sender<Standing>,
+    /// Counts the regions that have ended.
+    ended: watch::Sender<u64>,
     gate: Gate,
     metrics: TermMetrics,
     limits: Limits,
@@ -55,15 +57,21 @@ impl Supervisor {
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, policies: watch::Receiver<Policies>, gate: Gate) -> (Self, Terms) {
         let (standing, seen) = watch::channel(Standing::Opening);
+        let (ended, counted) = watch::channel(0);
         let supervisor = Self {
             backend,
             policies,
             standing,
+            ended,
             gate,
             metrics: TermMetrics::default(),
             limits: Limits::default(),
         };
-        (supervisor, Terms::new(seen))
+        let terms = Terms {
+            standing: seen,
+            ended: counted,
+        };
+        (supervisor, terms)
     }
 
     /// The same, with these metrics.
@@ -120,7 +128,7 @@ impl Supervisor {
             self.forget_readable();
         }
         self.gate.not_ready("is ending");
-        self.standing.send_replace(Standing::Ending);
+        self.stand(Standing::Ending);
         self.backend.end().await;
         Ok(())
     }
@@ -167,7 +175,7 @@ impl Supervisor {
             (end, durable)
         });
         let term = Term::new(region, ledger, right);
-        self.standing.send_replace(Standing::Serving(term));
+        self.stand(Standing::Serving(term));
         self.metrics.begun();
         self.gate.ready();
 
@@ -189,12 +197,19 @@ impl Supervisor {
         } else {
             // The writer ends when nobody is left who could stage anything.
             self.gate.not_ready("is ending");
-            self.standing.send_replace(Standing::Ending);
+            self.stand(Standing::Ending);
         }
         let written = writing.await;
         match (&written, cause) {
             (Ok((Ok(()), _)), None) => End::Requested,
             _ => term_end(written, cause),
+        }
+    }
+
+    /// Replaces the standing, and counts the region that ends with it.
+    fn stand(&self, standing: Standing) {
+        if self.standing.send_replace(standing).has_region() {
+            self.ended.send_modify(|ended| *ended += 1);
         }
     }
 
@@ -207,7 +222,7 @@ impl Supervisor {
         self.gate.not_ready(format!("cannot be written: {cause}"));
         let (committer, mut held) = commit::committer(durable.commit);
         held.close();
-        self.standing.send_replace(Standing::ReadOnly {
+        self.stand(Standing::ReadOnly {
             region: Region::new(durable, self.policies.borrow().clone(), committer),
             ledger: None,
             cause: Arc::clone(cause),
@@ -220,7 +235,7 @@ impl Supervisor {
             self.metrics.leads(Leader::Other(leader.to_owned()));
         }
         self.gate.not_ready(format!("waits: {cause}"));
-        self.standing.send_replace(if self.backend.sole_owner() {
+        self.stand(if self.backend.sole_owner() {
             Standing::Opening
         } else {
             Standing::Standby {

@@ -7,13 +7,15 @@ use proto::{
         ReleaseClusterRequest,
     },
 };
+use runtime::serving::ConnectionAge;
 use scheduler::term::Standing;
+use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use crate::{
     disk::{Disk, Fault},
-    fixtures::{SITE, Stage, cluster, reason, until},
+    fixtures::{PATIENCE, SITE, Stage, cluster, reason, until},
 };
 
 /// Clusters enough that a full disk must have been asked for more.
@@ -107,6 +109,23 @@ async fn durable_state_is_served_while_the_disk_fails() {
         );
         stage.apply("second").await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn connections_end_with_each_region() {
+    let stage = failed(Fault::Full).await;
+    let mut rounds = Box::pin(stage.terms.connection_rounds());
+    let mut reached = async |number: u64| {
+        while rounds.next().await.unwrap().number < number {}
+        let round = stage.terms.connection_round();
+        assert_eq!((round.age, round.number), (ConnectionAge::Long, number));
+    };
+    // That of the term; a client that does not read keeps it.
+    tokio::time::timeout(PATIENCE, reached(1)).await.unwrap();
+    stage.disk.fault(None);
+    stage.reach(Standing::serves).await;
+    // That which could only be read.
+    tokio::time::timeout(PATIENCE, reached(2)).await.unwrap();
 }
 
 #[tokio::test]

@@ -249,6 +249,17 @@ pub(super) async fn raw_client(
     issued: Option<&Issued>,
     version: &'static SupportedProtocolVersion,
 ) -> Result<(), String> {
+    let tcp = TcpStream::connect(served.address).await.unwrap();
+    raw_client_over(tcp, trusted, issued, version).await
+}
+
+/// The same by a connection that is open.
+pub(super) async fn raw_client_over(
+    tcp: TcpStream,
+    trusted: &Authority,
+    issued: Option<&Issued>,
+    version: &'static SupportedProtocolVersion,
+) -> Result<(), String> {
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(trusted.pem().as_bytes()).unwrap())
@@ -268,7 +279,6 @@ pub(super) async fn raw_client(
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let tcp = TcpStream::connect(served.address).await.unwrap();
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let mut tls = TlsConnector::from(Arc::new(config))
         .connect(name, tcp)

@@ -18,6 +18,8 @@ use crate::tls::ServerTls;
 
 /// What is done to files in use.
 type Break<'a> = Box<dyn Fn() + 'a>;
+/// What is done to the files of one process.
+type Spoil<'a> = Box<dyn Fn(&Disk) + 'a>;
 
 const RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="ok"}"#;
 const NOT_RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="failed"}"#;
@@ -120,7 +122,7 @@ async fn bad_files_are_logged_once_with_the_file_and_the_reason() {
     served.until(NOT_RELOADED, |failures| failures >= 5).await;
     let log = log.text();
     let said = log
-        .matches("the new certificate files are not usable; the old ones stay in use")
+        .matches("is not usable; what it held before stays in use")
         .count();
     assert_eq!(said, 1, "{log}");
     let place = format!(
@@ -231,13 +233,109 @@ fn callers_are_denied_after_the_own_certificate_has_expired() {
 
     // Another certificate must be valid, whatever the one in use is.
     disk.replace(&authority.issue(&Subject::of_caller(&Caller::Scheduler)));
-    let before = Arc::as_ptr(&tls.0.config());
     tls.0.refresh(expired).unwrap_err();
-    assert_eq!(Arc::as_ptr(&tls.0.config()), before);
     assert!(matches!(
         tls.0.refresh(SystemTime::now()).unwrap(),
         Refresh::Reloaded { .. }
     ));
+}
+
+#[test]
+fn callers_are_denied_beside_files_that_are_not_usable() {
+    let region = Authority::new();
+    let scheduler = || Subject::of_caller(&Caller::Scheduler);
+    let ada = Caller::Operator { name: name("ada") };
+    let denied = format!("{}\n", realm().uri(&ada));
+    let spoils: [(&str, Spoil<'_>); 6] = [
+        (
+            "a key of another certificate",
+            Box::new(|disk| disk.write("key.pem", &region.issue(&scheduler()).key)),
+        ),
+        (
+            "a certificate of another key",
+            Box::new(|disk| disk.write("cert.pem", &region.issue(&scheduler()).certificate)),
+        ),
+        (
+            "an expired certificate",
+            Box::new(|disk| disk.replace(&region.issue(&scheduler().expired()))),
+        ),
+        (
+            "a missing key",
+            Box::new(|disk| std::fs::remove_file(disk.path("key.pem")).unwrap()),
+        ),
+        ("no CA", Box::new(|disk| disk.write("ca.pem", "not PEM"))),
+        (
+            "no authorities of sites",
+            Box::new(|disk| std::fs::remove_dir_all(disk.path("sites")).unwrap()),
+        ),
+    ];
+    for (case, spoil) in spoils {
+        let disk = Disk::new(&region.issue(&scheduler()), &region);
+        let site = Authority::new();
+        disk.trust_site("s1", &site);
+        disk.write("denied", "");
+        let tls = load(&disk.server_args());
+        let (operator, cluster) = (shown(&region, &ada), shown(&site, &agent("cluster")));
+        tls.verify(&operator).unwrap();
+
+        spoil(&disk);
+        tls.0.refresh(SystemTime::now()).unwrap_err();
+        disk.write("denied", &denied);
+        tls.0.refresh(SystemTime::now()).unwrap_err();
+        assert!(tls.verify(&operator).is_err(), "{case}");
+        assert!(tls.verify(&cluster).is_ok(), "{case}");
+        // A fault that lasts is reported again, and no connection is verified again for it.
+        let before = Arc::as_ptr(&tls.0.config());
+        tls.0.refresh(SystemTime::now()).unwrap_err();
+        assert_eq!(Arc::as_ptr(&tls.0.config()), before, "{case}");
+
+        disk.write("denied", "");
+        disk.write("ca.pem", region.pem());
+        disk.replace(&region.issue(&scheduler()));
+        disk.trust_site("s1", &site);
+        let refreshed = tls.0.refresh(SystemTime::now());
+        assert!(matches!(refreshed, Ok(Refresh::Reloaded { .. })), "{case}");
+        tls.verify(&operator).unwrap();
+    }
+}
+
+#[test]
+fn an_invalid_line_of_the_deny_list_unlocks_nobody() {
+    let authority = Authority::new();
+    let disk = Disk::new(
+        &authority.issue(&Subject::of_caller(&Caller::Scheduler)),
+        &authority,
+    );
+    let uri = |name: &str| realm().uri(&agent(name));
+    disk.write("denied", &format!("{}\n", uri("cluster")));
+    let tls = load(&disk.server_args());
+    let is_denied = |name: &str| tls.verify(&shown(&authority, &agent(name))).is_err();
+    assert!(is_denied("cluster") && !is_denied("dex"));
+
+    disk.write("denied", &format!("sha256:1234\n{}\n", uri("dex")));
+    let faults = tls.0.refresh(SystemTime::now()).unwrap_err();
+    let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    assert!(
+        faults.len() == 1 && faults[0].starts_with("line 1 of "),
+        "{faults:?}"
+    );
+    assert!(is_denied("cluster"), "the line may be about anybody");
+    assert!(is_denied("dex"), "a valid line counts beside an invalid one");
+    assert!(!is_denied("jump-host"));
+
+    std::fs::remove_file(disk.path("denied")).unwrap();
+    tls.0.refresh(SystemTime::now()).unwrap_err();
+    assert!(is_denied("cluster") && is_denied("dex"));
+
+    disk.write("denied", &format!("{}\n", uri("dex")));
+    tls.0.refresh(SystemTime::now()).unwrap();
+    assert!(!is_denied("cluster") && is_denied("dex"));
+}
+
+/// The chain that a caller shows whom this authority has certified.
+fn shown(by: &Authority, caller: &Caller) -> [CertificateDer<'static>; 1] {
+    let issued = by.issue(&Subject::of_caller(caller));
+    [CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap()]
 }
 
 #[test]

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, SanType};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep, timeout};
 
-use super::handshakes::raw_client;
+use super::handshakes::raw_client_over;
 use super::{call, dial, scheduler};
 use crate::fixtures::{Disk, Issued, Subject, agent, name, realm};
 use crate::identity::Caller;
@@ -105,6 +106,24 @@ async fn floods_of_silent_connections_do_not_delay_an_agent() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_handshakes_are_limited_by_address() {
+    const LIMITED: &str = r#"sip_tls_handshakes_total{side="server",outcome="limited"}"#;
+    let (authority, _disk, served) = scheduler().await;
+    let disk = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
+    for _ in 0..400 {
+        let mut stranger = silent(served.address, 1).await.unwrap();
+        stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        // Ends when the server closes the connection, with or without an alert.
+        let _ = stranger.read_to_end(&mut Vec::new()).await;
+    }
+    served.until(LIMITED, |limited| limited > 0).await;
+    call(&dial(&served, &disk.client_args())).await.unwrap();
+}
+
 /// What an authority of a layer is called; who has issued it is called as those of the next layer are.
 fn of_layer(layer: usize) -> CertificateParams {
     let mut params = CertificateParams::default();
@@ -154,9 +173,10 @@ async fn mazes_of_certificates_do_not_delay_an_agent() {
     for _ in 0..4 {
         let (served, authority, issued) = (Arc::clone(&served), Arc::clone(&authority), Arc::clone(&issued));
         mazes.spawn(async move {
-            loop {
+            for number in (0..ADDRESSES).cycle() {
+                let tcp = silent(served.address, 1 + number).await.unwrap();
                 let tls13 = &rustls::version::TLS13;
-                raw_client(&served, &authority, Some(&issued), tls13)
+                raw_client_over(tcp, &authority, Some(&issued), tls13)
                     .await
                     .unwrap_err();
             }
