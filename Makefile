@@ -57,7 +57,7 @@ endef
 .DEFAULT_GOAL := help
 # Steps use the same cargo target directory and the same two cores.
 .NOTPARALLEL:
-.PHONY: help abuse advisories plan demo upgrade test check bench soak soak-site fuzz lint generate images proto-baseline push clean setup setup-bench setup-checks setup-fuzz setup-images fmt clippy proto-lint dependencies unit all-tests
+.PHONY: help abuse advisories plan demo upgrade test check bench mutants soak soak-site fuzz lint generate images proto-baseline push clean setup setup-bench setup-checks setup-fuzz setup-images fmt clippy proto-lint dependencies unit all-tests
 
 help: ## lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -84,6 +84,9 @@ bench: setup-bench ## measures the decision (goals, growth, instructions), the s
 	$(CARGO) bench --package sip-contract-tests --bench failover
 	$(CARGO) run --release --bin sip-sandbox -- bench
 	$(CARGO) run --release --bin sip-sandbox -- hostile
+
+mutants: ## leaves one rule of a member's life after the other out of the decision; the random histories must find each
+	$(call step,mutants,CARGO="$(CARGO)" services/placement/mutations/run)
 
 soak-site: setup-checks ## half an hour of random changes and faults in a site; then a checker verifies every invariant
 	$(call step,build,$(CARGO) build --quiet --workspace --bins)

@@ -1,15 +1,22 @@
 //! What events do to hosts, specs and records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use placement::{Host, HostId, MemberState, OperationalStatus, Replaces, Uid};
+use placement::{Host, HostId, MemberState, NetworkId, OperationalStatus, Replaces, Uid};
 
 use crate::event::Event;
 use crate::fixtures::{self, HostExt, ROOM, domain};
-use crate::world::{Mem, Tenant, Wanted, World, hold};
+use crate::world::{Labels, Mem, Selects, Tenant, Wanted, World, hold, network};
 
 fn pick<T>(list: &[T], which: u64) -> Option<usize> {
     (!list.is_empty()).then(|| usize::try_from(which).unwrap_or(0) % list.len())
+}
+
+/// Takes a network out of these, or adds it.
+fn toggle(networks: &mut BTreeSet<NetworkId>, network: NetworkId) {
+    if !networks.remove(&network) {
+        networks.insert(network);
+    }
 }
 
 impl World {
@@ -69,6 +76,8 @@ impl World {
                 self.overdue = self.site.hosts().filter(in_error).map(|host| host.id).collect();
             }
             Event::Bind(which) => self.bind(*which),
+            Event::Unlabel(which) => self.unlabel(*which),
+            Event::LateClaim(which) => self.claim_late(*which),
             Event::Free(which) => self.free(*which),
             Event::Want(which, count) => {
                 let size = self.size;
@@ -81,30 +90,14 @@ impl World {
                 role.key =
                     [Some(fixtures::RACK), Some(ROOM), None][usize::try_from(which / 8 % 3).unwrap_or(0)];
             }),
-            Event::Narrow(which) => self.role(*which, |_, role| role.narrow = !role.narrow),
-            Event::Quota(count) => {
-                let quota = (
-                    "tenant".parse().unwrap_or_else(|_| unreachable!()),
-                    u32::try_from(3 + count % 8).unwrap_or(0),
-                );
-                self.policy.quotas = if count % 4 == 0 {
-                    BTreeMap::new()
-                } else {
-                    [quota].into()
-                };
-                self.site.set_policy(self.policy.clone());
+            Event::Select(which, what) => self.role(*which, |_, role| role.selects = Selects::draw(*what)),
+            Event::Networks(which) => {
+                if let Some(index) = pick(&self.tenants, *which) {
+                    toggle(&mut self.tenants[index].networks, network(which / 8));
+                }
             }
-            Event::CordonDomain(which) => {
-                let rack = domain(fixtures::RACK, &format!("r{}", which % self.size.racks()));
-                self.policy.cordoned = if which % 2 == 0 { [rack].into() } else { [].into() };
-                self.site.set_policy(self.policy.clone());
-            }
-            Event::PreferNamespace => {
-                let lab = "lab".parse().unwrap_or_else(|_| unreachable!());
-                self.policy.namespace_preference = vec![lab];
-                self.policy.hierarchy = vec![fixtures::key(ROOM)];
-                self.site.set_policy(self.policy.clone());
-            }
+            Event::Address(which, to) => self.change(*which, |host| toggle(&mut host.networks, network(*to))),
+            Event::Quota(_) | Event::CordonDomain(_) | Event::PreferNamespace => self.edit_policy(event),
             Event::ReplaceAfterError(which) => {
                 self.role(*which, |_, role| {
                     role.replace_after_error = !role.replace_after_error;
@@ -125,6 +118,32 @@ impl World {
             host.is_some_and(|host| host.operational == OperationalStatus::Error)
         };
         self.overdue.retain(is_in_error);
+    }
+
+    /// Somebody changes the policy of the site.
+    fn edit_policy(&mut self, event: &Event) {
+        match event {
+            Event::Quota(count) => {
+                let tenant = "tenant".parse().unwrap_or_else(|_| unreachable!());
+                let quota = (tenant, u32::try_from(3 + count % 8).unwrap_or(0));
+                self.policy.quotas = if count % 4 == 0 {
+                    BTreeMap::new()
+                } else {
+                    [quota].into()
+                };
+            }
+            Event::CordonDomain(which) => {
+                let rack = domain(fixtures::RACK, &format!("r{}", which % self.size.racks()));
+                self.policy.cordoned = if which % 2 == 0 { [rack].into() } else { [].into() };
+            }
+            Event::PreferNamespace => {
+                let lab = "lab".parse().unwrap_or_else(|_| unreachable!());
+                self.policy.namespace_preference = vec![lab];
+                self.policy.hierarchy = vec![fixtures::key(ROOM)];
+            }
+            _ => return,
+        }
+        self.site.set_policy(self.policy.clone());
     }
 
     fn relabel(&mut self, which: u64, to: u64) {
@@ -188,7 +207,7 @@ impl World {
     fn follow(&mut self, before: &HostId, now: &HostId) {
         self.revision += 1;
         for tenant in &mut self.tenants {
-            let labelled = |mem: &Mem| mem.labelled && mem.record.host == *before;
+            let labelled = |mem: &Mem| mem.labels == Labels::There && mem.record.host == *before;
             if !tenant.members.iter().any(labelled) {
                 continue;
             }
@@ -255,28 +274,50 @@ impl World {
         }
     }
 
-    fn free(&mut self, which: u64) {
-        let site = &self.site;
-        let mut free: Vec<(usize, HostId)> = Vec::new();
+    /// The members that are releasing, by tenant and place, for which this holds; a host is None where the inventory does not have it.
+    fn releasing(&self, holds: impl Fn(&Mem, Option<&Host>) -> bool) -> Vec<(usize, usize)> {
+        let mut found = Vec::new();
         for (index, tenant) in self.tenants.iter().enumerate() {
-            let releasing = tenant
-                .members
-                .iter()
-                .filter(|member| member.record.state == MemberState::Releasing);
-            let unused = releasing.filter(|member| {
-                let host = site
-                    .get(&member.record.host.name)
-                    .filter(|host| host.id == member.record.host);
-                host.is_none_or(|host| host.consumer.is_none())
-            });
-            free.extend(unused.map(|member| (index, member.record.host.clone())));
+            for (place, mem) in tenant.members.iter().enumerate() {
+                let host = self.site.get(&mem.record.host.name);
+                let host = host.filter(|host| host.id == mem.record.host);
+                if mem.record.state == MemberState::Releasing && holds(mem, host.as_ref()) {
+                    found.push((index, place));
+                }
+            }
         }
+        found
+    }
+
+    fn unlabel(&mut self, which: u64) {
+        let unused = self.releasing(|mem, host| {
+            mem.labels == Labels::There && host.is_some_and(|host| host.consumer.is_none())
+        });
+        if let Some(index) = pick(&unused, which) {
+            let (tenant, place) = unused[index];
+            self.tenants[tenant].members[place].labels = Labels::Removed;
+        }
+    }
+
+    fn claim_late(&mut self, which: u64) {
+        let unlabelled = self.releasing(|mem, host| mem.labels == Labels::Removed && host.is_some());
+        let Some(index) = pick(&unlabelled, which) else {
+            return;
+        };
+        let (tenant, place) = unlabelled[index];
+        let mem = &mut self.tenants[tenant].members[place];
+        mem.labels = Labels::There;
+        if let Some(host) = self.site.get(&mem.record.host.name) {
+            self.site.upsert(host.consumed());
+        }
+    }
+
+    fn free(&mut self, which: u64) {
+        let free = self.releasing(|_, host| host.is_none_or(|host| host.consumer.is_none()));
         if let Some(index) = pick(&free, which) {
-            let (tenant, host) = &free[index];
-            self.tenants[*tenant]
-                .members
-                .retain(|member| member.record.host != *host);
-            self.site.unhold(host);
+            let (tenant, place) = free[index];
+            let mem = self.tenants[tenant].members.remove(place);
+            self.site.unhold(&mem.record.host);
         }
     }
 }

@@ -32,6 +32,10 @@ pub(crate) enum Event {
     GraceOver,
     /// An agent labels one claimed member of a cluster.
     Bind(u64),
+    /// An agent removes the labels of one releasing member that nobody uses.
+    Unlabel(u64),
+    /// A Machine claims such a member's host, and the agent gives the labels back.
+    LateClaim(u64),
     /// An agent frees one releasing member that nobody uses.
     Free(u64),
     Want(u64, u64),
@@ -39,7 +43,12 @@ pub(crate) enum Event {
     /// A role replaces members in error, or does not any more.
     ReplaceAfterError(u64),
     TopologyKey(u64),
-    Narrow(u64),
+    /// A role selects other hosts.
+    Select(u64, u64),
+    /// A cluster needs addresses in a network, or not any more.
+    Networks(u64),
+    /// A host gets an address in a network, or loses it.
+    Address(u64, u64),
     Quota(u64),
     CordonDomain(u64),
     /// One namespace comes before the others, and members are to be spread over rooms.
@@ -54,7 +63,7 @@ pub(crate) enum Event {
 
 impl Event {
     pub(crate) fn draw(bits: u64) -> Self {
-        let (kind, one, other) = (bits % 47, (bits >> 8) % 1024, (bits >> 24) % 1024);
+        let (kind, one, other) = (bits % 51, (bits >> 8) % 1024, (bits >> 24) % 1024);
         match kind {
             0..=3 => Self::Fail(one),
             4..=8 => Self::Move(one),
@@ -72,10 +81,9 @@ impl Event {
             31..=34 => Self::Want(one, other),
             35 => Self::RemoveRole(one),
             36 => Self::TopologyKey(one),
-            37 => Self::Narrow(one),
-            38 => match one % 3 {
-                0 => Self::Quota(other),
-                1 => Self::CordonDomain(other),
+            37 => Self::Select(one, other),
+            38 => match one % 2 {
+                0 => Self::CordonDomain(other),
                 _ => Self::PreferNamespace,
             },
             39 => Self::LoseLedger,
@@ -89,6 +97,13 @@ impl Event {
             43 => Self::Outage(one),
             44 => Self::Relabel(one, other),
             45 => Self::Refuse(one),
+            46 => Self::Quota(other),
+            47 => Self::Unlabel(one),
+            48 => Self::LateClaim(one),
+            49 => match one % 2 {
+                0 => Self::Networks(other),
+                _ => Self::Address(one, other),
+            },
             _ => Self::MadeAgainCluster(one),
         }
     }

@@ -59,7 +59,9 @@ fn stage(world: &World, tenant: &Tenant, mem: &Mem) -> Stage {
 /// Who may have made the transitions that follow from an event; None: nobody knows what was before.
 pub(crate) fn makers(event: &Event) -> Option<&'static [Actor]> {
     match event {
-        Event::Bind(_) | Event::Free(_) | Event::Delete(_) => Some(&[Actor::ClusterAgent]),
+        Event::Bind(_) | Event::Unlabel(_) | Event::Free(_) | Event::Delete(_) => {
+            Some(&[Actor::ClusterAgent])
+        }
         Event::Fail(_)
         | Event::Outage(_)
         | Event::Move(_)
@@ -71,6 +73,7 @@ pub(crate) fn makers(event: &Event) -> Option<&'static [Actor]> {
         // A member in error counts as failed or not by what the spec says.
         Event::ReplaceAfterError(_) => Some(&[Actor::Person]),
         Event::Consume(_)
+        | Event::LateClaim(_)
         | Event::LetGo(_)
         | Event::Vanish(_)
         | Event::Return(_)
@@ -81,7 +84,9 @@ pub(crate) fn makers(event: &Event) -> Option<&'static [Actor]> {
         Event::Want(..)
         | Event::RemoveRole(_)
         | Event::TopologyKey(_)
-        | Event::Narrow(_)
+        | Event::Select(..)
+        | Event::Networks(_)
+        | Event::Address(..)
         | Event::Quota(_)
         | Event::CordonDomain(_)
         | Event::PreferNamespace

@@ -1,16 +1,16 @@
 //! A region as a plain model: hosts, two or three clusters of one namespace, and what happens to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use placement::life::Actor;
 use placement::{
-    ClusterName, Decision, Domain, FailReason, Holder, Host, HostId, LabelKey, Member, MemberState, Policy,
-    Replaces, Request, Role, RoleName, Selector, Site, decide,
+    ClusterName, Decision, Domain, FailReason, Holder, Host, HostId, LabelKey, Member, MemberState,
+    NetworkId, Policy, Replaces, Request, Requirement, Role, RoleName, Selector, Site, decide,
 };
 
 use crate::event::Event;
-use crate::fixtures::{self, HostExt, ROOM, cluster, flavor_is, key, role};
+use crate::fixtures::{self, HostExt, RACK, ROOM, cluster, flavor_is, key, role, value};
 use crate::judge;
 use crate::stages;
 
@@ -58,6 +58,8 @@ pub(crate) struct Tenant {
     /// Its SIPCluster exists and is not being deleted.
     pub(crate) exists: bool,
     pub(crate) roles: BTreeMap<&'static str, Wanted>,
+    /// In which each new host must have an address.
+    pub(crate) networks: BTreeSet<NetworkId>,
     pub(crate) members: Vec<Mem>,
 }
 
@@ -66,8 +68,40 @@ pub(crate) struct Wanted {
     pub(crate) want: u32,
     pub(crate) removed: bool,
     pub(crate) key: Option<&'static str>,
-    pub(crate) narrow: bool,
+    pub(crate) selects: Selects,
     pub(crate) replace_after_error: bool,
+}
+
+/// Which hosts a role selects.
+#[derive(Clone, Copy)]
+pub(crate) enum Selects {
+    All,
+    Flavor,
+    /// Those in the first half of the racks.
+    FirstRacks,
+    /// Those in no rack, and in all racks but the first two.
+    OtherRacks,
+}
+
+impl Selects {
+    pub(crate) fn draw(bits: u64) -> Self {
+        match bits % 8 {
+            0 => Self::FirstRacks,
+            1 => Self::OtherRacks,
+            2..=4 => Self::Flavor,
+            _ => Self::All,
+        }
+    }
+
+    fn selector(self, size: Size) -> Selector {
+        let racks = |first: u64| (0..first).map(|rack| value(&format!("r{rack}"))).collect();
+        match self {
+            Self::All => Selector::default(),
+            Self::Flavor => flavor_is("w"),
+            Self::FirstRacks => Selector::all([Requirement::In(key(RACK), racks(size.racks() / 2))]),
+            Self::OtherRacks => Selector::all([Requirement::NotIn(key(RACK), racks(2))]),
+        }
+    }
 }
 
 /// A member with what the simulator itself remembers of it.
@@ -78,19 +112,29 @@ pub(crate) struct Mem {
     pub(crate) came_for: Option<HostId>,
     /// That one stays until this is bound.
     pub(crate) beside: bool,
-    /// Its host has the cluster's labels.
-    pub(crate) labelled: bool,
+    /// The cluster's labels on its host.
+    pub(crate) labels: Labels,
     /// In which step it was claimed, or was begun anew as another claim.
     pub(crate) revision: u64,
-    /// Released as surplus while somebody used it, and not released since.
+    /// Released as surplus while its host had the labels, and not released since.
     pub(crate) surplus: bool,
+}
+
+/// Whether a host has the labels of the cluster whose member it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Labels {
+    /// Not yet.
+    Awaited,
+    There,
+    /// Not any more: it is being released.
+    Removed,
 }
 
 impl Mem {
     /// Its host has got the cluster's labels.
     pub(crate) fn bind(&mut self) {
         self.record.state = MemberState::Bound;
-        self.labelled = true;
+        self.labels = Labels::There;
         self.came_for = None;
     }
 }
@@ -116,8 +160,8 @@ fn wanted(want: u32) -> Wanted {
     Wanted {
         want,
         removed: false,
-        key: Some(fixtures::RACK),
-        narrow: false,
+        key: Some(RACK),
+        selects: Selects::All,
         replace_after_error: true,
     }
 }
@@ -131,12 +175,21 @@ impl World {
             let host = host
                 .rack(&format!("r{}", index % size.racks()))
                 .label(ROOM, &format!("r{}", index % 4));
-            site.upsert(if index % 5 == 4 { host } else { host.flavor("w") });
+            let mut host = if index % 5 == 4 { host } else { host.flavor("w") };
+            // A quarter of the hosts have an address in one network only, and some in none.
+            let last = match index % 8 {
+                3 => 0,
+                1 | 6 => 1,
+                _ => 2,
+            };
+            host.networks.extend((0..last).map(network));
+            site.upsert(host);
         }
         let tenant = |name, roles: &[(&'static str, u32)]| Tenant {
             name: cluster(name),
             exists: true,
             roles: roles.iter().map(|(role, want)| (*role, wanted(*want))).collect(),
+            networks: BTreeSet::new(),
             members: Vec::new(),
         };
         let workers = match size {
@@ -211,12 +264,7 @@ impl World {
         let present = tenant.roles.iter().filter(|(_, wanted)| !wanted.removed);
         let roles: Vec<Role> = present
             .map(|(name, wanted)| {
-                let selector = if wanted.narrow {
-                    flavor_is("w")
-                } else {
-                    Selector::default()
-                };
-                let mut role = role(name, selector, wanted.want);
+                let mut role = role(name, wanted.selects.selector(self.size), wanted.want);
                 role.topology_key = wanted.key.map(key);
                 role.replace_after_error = wanted.replace_after_error.then_some(Duration::ZERO);
                 role
@@ -224,6 +272,7 @@ impl World {
             .collect();
         Request {
             cluster: tenant.name.clone(),
+            networks: tenant.networks.clone(),
             ..fixtures::request(roles)
         }
     }
@@ -261,6 +310,7 @@ impl World {
             };
             record.requested = record.state == MemberState::Releasing
                 && member.surplus
+                && member.labels == Labels::There
                 && host.is_some_and(|host| host.consumer.is_some());
         }
     }
@@ -322,7 +372,8 @@ impl World {
                 .find(|release| release.host == record.host)
             {
                 // Only a host that has its labels can be asked for.
-                member.surplus = release.reason == placement::ReleaseReason::Surplus && member.labelled;
+                member.surplus =
+                    release.reason == placement::ReleaseReason::Surplus && member.labels == Labels::There;
                 record.state = MemberState::Releasing;
                 member.came_for = None;
             }
@@ -347,13 +398,19 @@ impl World {
             tenant.members.push(Mem {
                 came_for: take.replaces.as_ref().map(|old| old.host().clone()),
                 beside: matches!(take.replaces, Some(Replaces::Beside(_))),
-                labelled: false,
+                labels: Labels::Awaited,
                 revision,
                 record,
                 surplus: false,
             });
         }
     }
+}
+
+/// One of two networks.
+pub(crate) fn network(number: u64) -> NetworkId {
+    let name = format!("net{}", number % 2);
+    name.parse().unwrap_or_else(|_| unreachable!())
 }
 
 pub(crate) fn topology_key(request: &Request, role: &RoleName) -> Option<LabelKey> {

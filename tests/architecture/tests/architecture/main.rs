@@ -11,6 +11,7 @@
 //! | [`decisions`] | records of decisions have their form |
 //! | [`defects`] | every defect of SIP is held by a test that exists |
 //! | [`filters`] | filters of tests in the Makefile match tests that exist |
+//! | [`mutations`] | patches that leave a rule out of the decision apply |
 //! | [`alerts`] | alerts name metrics that exist |
 //! | [`assumptions`] | every assumption about other components has a source with a version, and tests that exist |
 //! | [`commands`] | commands that a document shows work, and print what it shows |
@@ -36,5 +37,6 @@ mod links;
 mod markdown;
 mod metrics;
 mod modules;
+mod mutations;
 mod repository;
 mod sources;

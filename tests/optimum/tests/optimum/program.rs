@@ -21,8 +21,40 @@ pub(crate) struct Values {
     pub(crate) impaired: u32,
 }
 
+/// The best placement.
+#[derive(Debug)]
+pub(crate) struct Optimum {
+    pub(crate) values: Values,
+    /// The role of which a member is moved.
+    pub(crate) moves: Option<usize>,
+    /// Whether a role grows while the domain of a member that it replaces is there for its replacement: the decision's spread is
+    /// approximate then.
+    pub(crate) grows_beside_replaced: bool,
+}
+
+/// What the best placement is worth; None when there is none.
+///
+/// One member of a cluster is moved at a time: of the first role, by name, whose move leaves enough hosts for all the rest.
+pub(crate) fn optimum(world: &World) -> Option<Optimum> {
+    let any = Program::new(world);
+    let mut moving: Vec<Option<usize>> = any.roles().filter(|role| any.may_move(*role)).map(Some).collect();
+    if moving.is_empty() {
+        moving.push(None);
+    }
+    let mut programs = moving.into_iter().map(|moves| Program { world, moves });
+    programs.find_map(|program| {
+        Some(Optimum {
+            values: program.optimum()?,
+            moves: program.moves,
+            grows_beside_replaced: program.grows_beside_replaced(),
+        })
+    })
+}
+
 pub(crate) struct Program<'a> {
     world: &'a World,
+    /// The role of which a member is moved.
+    moves: Option<usize>,
 }
 
 /// The variables of one program, and its objectives in their order.
@@ -36,54 +68,65 @@ struct Written {
 struct Lack {
     /// Hosts to be found.
     demand: u32,
-    /// How many of them replace lost members.
+    /// How many of them replace lost members, or the member that is moved.
     replaced: u32,
     /// Domains in which nobody may come.
     closed: Vec<LabelValue>,
-    /// Domains of lost members that may be replaced: only for replacements.
+    /// Domains of those that may be replaced: only for replacements.
     yielding: Vec<LabelValue>,
 }
 
 impl<'a> Program<'a> {
+    /// Of a world in which nobody is moved.
     pub(crate) fn new(world: &'a World) -> Self {
-        Self { world }
+        Self { world, moves: None }
+    }
+
+    fn roles(&self) -> std::ops::Range<usize> {
+        0..self.world.request.roles.len()
     }
 
     fn held(&self, role: usize) -> impl Iterator<Item = &'a Held> {
         self.world.held.iter().filter(move |held| held.role == role)
     }
 
+    /// How many members of a role are in such a state.
+    fn count(&self, role: usize, is: impl Fn(State) -> bool) -> u32 {
+        u32::try_from(self.held(role).filter(|held| is(held.state)).count()).unwrap()
+    }
+
     /// Loads count by who stays and is well.
     fn stays_well(&self, role: usize) -> impl Iterator<Item = &'a Host> {
-        let well = self
-            .held(role)
-            .filter(|held| matches!(held.state, State::Well | State::Replacement));
+        let well = self.held(role).filter(|held| held.state.stays_well());
         well.map(|held| &self.world.hosts[held.host])
     }
 
+    /// Whether one of the role's members may be moved, if no other one is: nobody of the cluster is outgoing, and the role's limit of one
+    /// replacement allows one more after those of its lost members.
+    fn may_move(&self, role: usize) -> bool {
+        let is_moving = self.world.held.iter().any(|held| held.state == State::Outgoing);
+        let before = self.count(role, |state| state.is_under_way() || state.is_lost());
+        !is_moving && before == 0 && self.count(role, |state| state == State::MovePending) > 0
+    }
+
     fn lack(&self, role: usize) -> Lack {
-        let count = |states: &[State]| {
-            let held = self.held(role).filter(|held| states.contains(&held.state));
-            u32::try_from(held.count()).unwrap()
-        };
         let wanted = &self.world.request.roles[role];
-        let live = count(&[
-            State::Well,
-            State::Replacement,
-            State::Lost,
-            State::LostReplacement,
-        ]);
-        let (lost, again) = (count(&[State::Lost]), count(&[State::LostReplacement]));
-        let replaced = if count(&[State::Replacement]) > 0 {
-            0
-        } else {
-            (lost + again).min(1)
-        };
+        let live = self.count(role, State::fills_a_place);
+        let again = self.count(role, |state| state == State::LostReplacement);
+        let moves = self.moves == Some(role);
+        let replaces_lost =
+            self.count(role, State::is_under_way) == 0 && self.count(role, State::is_lost) > 0;
         // Whoever is lost while it replaces another one goes first.
         let may_be_replaced = |state: State| match state {
-            State::LostReplacement => replaced > 0,
-            State::Lost => replaced > 0 && again == 0,
-            State::Well | State::Replacement | State::Releasing => false,
+            State::LostReplacement => replaces_lost,
+            State::Lost => replaces_lost && again == 0,
+            State::MovePending => moves,
+            State::Well
+            | State::Replacement
+            | State::ReleaseRequested
+            | State::Outgoing
+            | State::Incoming
+            | State::Releasing => false,
         };
         let domain = |held: &Held| {
             let key = wanted.topology_key.as_ref()?;
@@ -93,17 +136,25 @@ impl<'a> Program<'a> {
             let held = self.held(role).filter(|held| filter(held.state));
             held.filter_map(domain).collect()
         };
-        let used = domains(&|state| matches!(state, State::Well | State::Replacement | State::Releasing));
+        let used = domains(&|state| !state.is_lost() && state != State::MovePending);
+        let (lost, pending) = (
+            domains(&State::is_lost),
+            domains(&|state| state == State::MovePending),
+        );
         let mut yielding = domains(&may_be_replaced);
-        yielding.retain(|domain| !used.contains(domain));
-        let waiting = domains(&|state| {
-            matches!(state, State::Lost | State::LostReplacement) && !may_be_replaced(state)
+        // The domain of a member that is moved yields only where no other one is, that of a lost one where all are lost.
+        yielding.retain(|domain| {
+            let is_here = |other: &&LabelValue| *other == domain;
+            let pending = pending.iter().filter(is_here).count();
+            !used.contains(domain) && (pending == 0 || pending == 1 && !lost.contains(domain))
         });
-        let waiting = waiting.into_iter().filter(|domain| !yielding.contains(domain));
+        let waiting = lost.iter().chain(&pending);
+        let waiting = waiting.filter(|domain| !yielding.contains(domain));
+        let replaced = u32::from(replaces_lost) + u32::from(moves);
         Lack {
             demand: wanted.want - live + replaced,
             replaced,
-            closed: used.iter().cloned().chain(waiting).collect(),
+            closed: used.iter().chain(waiting).cloned().collect(),
             yielding,
         }
     }
@@ -120,10 +171,8 @@ impl<'a> Program<'a> {
         u32::try_from(matching.count()).unwrap()
     }
 
-    /// Whether a role grows while the domain of a lost member is there for its replacement: the decision's spread is
-    /// approximate then.
-    pub(crate) fn grows_beside_lost(&self) -> bool {
-        (0..self.world.request.roles.len()).any(|role| {
+    fn grows_beside_replaced(&self) -> bool {
+        self.roles().any(|role| {
             let lack = self.lack(role);
             lack.demand > lack.replaced && !lack.yielding.is_empty()
         })
@@ -137,7 +186,7 @@ impl<'a> Program<'a> {
             uninspected: 0,
             impaired: 0,
         };
-        for role in 0..self.world.request.roles.len() {
+        for role in self.roles() {
             let mut rooms: BTreeMap<&LabelValue, u32> = BTreeMap::new();
             for host in self.stays_well(role) {
                 *rooms.entry(&host.labels[&key(ROOM)]).or_default() += 1;
@@ -159,12 +208,12 @@ impl<'a> Program<'a> {
         values
     }
 
-    /// What the best placement is worth; None when there is none.
+    /// What the best placement with this move is worth; None when there is none.
     ///
     /// Without presolve: of some 20,000 of these programs it reduced one to a solution that breaks a rule, which ends as an
     /// error of the solver (`HiGHS` 1.15; `SOAK=10 PROPTEST_RNG_SEED=41327445771851937`; ERGO-Code/HiGHS#2402 is of that
     /// kind). Programs of this size are solved as fast without.
-    pub(crate) fn optimum(&self) -> Option<Values> {
+    fn optimum(&self) -> Option<Values> {
         let mut reached = [0_u32; 4];
         for objective in 0..reached.len() {
             let Written {
@@ -233,7 +282,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// One of a role in each domain, none where a member needs it, and instead of lost ones only who replaces them.
+    /// One of a role in each domain, none where a member needs it, and instead of those that may be replaced only who replaces them.
     fn in_domains(
         &self,
         takes: &[(usize, Variable)],

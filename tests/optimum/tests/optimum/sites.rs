@@ -1,8 +1,8 @@
 //! Random sites of some dozen hosts, and requests of several roles that want nearly all of them.
 
 use placement::{
-    Domain, FailReason, Holder, Host, HostId, HostName, LabelKey, LabelValue, Member, MemberState, Policy,
-    Replaces, Request, Requirement, Role, Selector, Site, Uid,
+    Consumer, Domain, FailReason, Holder, Host, HostId, HostName, LabelKey, LabelValue, Member, MemberState,
+    Policy, Replaces, Request, Requirement, Role, Selector, Site, Uid,
 };
 use proptest::prelude::*;
 
@@ -26,11 +26,41 @@ pub(crate) enum State {
     Well,
     /// Claimed in place of one that was released, and not bound yet.
     Replacement,
+    /// Its release was requested, and the role wants it again.
+    ReleaseRequested,
+    /// To be moved, without a replacement.
+    MovePending,
+    /// To be moved, and kept beside its replacement.
+    Outgoing,
+    /// The replacement of the outgoing one, not bound yet.
+    Incoming,
     Lost,
     /// A replacement that has failed.
     LostReplacement,
     /// On its way out: it has no place, and its domain is used.
     Releasing,
+}
+
+impl State {
+    /// Whether it is one of the members that its role wants. An outgoing one and its replacement fill one place.
+    pub(crate) fn fills_a_place(self) -> bool {
+        !matches!(self, Self::Outgoing | Self::Releasing)
+    }
+
+    /// Whether it has failed.
+    pub(crate) fn is_lost(self) -> bool {
+        matches!(self, Self::Lost | Self::LostReplacement)
+    }
+
+    /// Whether it is well and stays: loads count by these.
+    pub(crate) fn stays_well(self) -> bool {
+        self.fills_a_place() && !self.is_lost() && self != Self::MovePending
+    }
+
+    /// Whether it was claimed in place of another one, is well and not bound.
+    pub(crate) fn is_under_way(self) -> bool {
+        matches!(self, Self::Replacement | Self::Incoming)
+    }
 }
 
 /// A host that the cluster has.
@@ -72,25 +102,60 @@ impl World {
         let member = |held: &Held| {
             let (host, role) = (&self.hosts[held.host], &self.request.roles[held.role]);
             let key = role.topology_key.clone();
-            let is_replacement = matches!(held.state, State::Replacement | State::LostReplacement);
+            let marked = host.marked_failed.then_some(FailReason::MarkedFailed);
+            let to_be_moved = host.replace_requested.then_some(FailReason::MoveRequested);
             Member {
                 host: host.id.clone(),
                 role: role.name.clone(),
                 state: match held.state {
-                    State::Well | State::Lost => MemberState::Bound,
-                    State::Replacement | State::LostReplacement => MemberState::Claimed,
-                    State::Releasing => MemberState::Releasing,
+                    State::Well | State::MovePending | State::Outgoing | State::Lost => MemberState::Bound,
+                    State::Replacement | State::Incoming | State::LostReplacement => MemberState::Claimed,
+                    State::ReleaseRequested | State::Releasing => MemberState::Releasing,
                 },
-                requested: false,
+                requested: held.state == State::ReleaseRequested,
                 domain: key.map(|key| Domain {
                     value: host.labels[&key].clone(),
                     key,
                 }),
-                failed: host.marked_failed.then_some(FailReason::MarkedFailed),
-                replaces: is_replacement.then(|| Replaces::Alone(released())),
+                failed: marked.or(to_be_moved),
+                replaces: self.replaces(held.state),
             }
         };
         self.held.iter().map(member).collect()
+    }
+
+    /// What a member in this state was claimed for.
+    fn replaces(&self, state: State) -> Option<Replaces> {
+        match state {
+            State::Replacement | State::LostReplacement => Some(Replaces::Alone(released())),
+            State::Incoming => {
+                let mut held = self.held.iter();
+                let old = held.find(|held| held.state == State::Outgoing)?;
+                Some(Replaces::Beside(self.hosts[old.host].id.clone()))
+            }
+            State::Well
+            | State::ReleaseRequested
+            | State::MovePending
+            | State::Outgoing
+            | State::Lost
+            | State::Releasing => None,
+        }
+    }
+
+    /// Adds a member, and a place for it.
+    fn hold(&mut self, host: usize, role: usize, state: State) {
+        self.held.push(Held { host, role, state });
+        let known = &mut self.hosts[host];
+        known.marked_failed = state.is_lost();
+        known.replace_requested = matches!(state, State::MovePending | State::Outgoing);
+        if state == State::ReleaseRequested {
+            known.consumer = Some(Consumer {
+                kind: "Metal3Machine".into(),
+                namespace: "metal".into(),
+                name: known.id.name.name().into(),
+            });
+        }
+        self.request.roles[role].want += u32::from(state.fills_a_place());
     }
 }
 
@@ -175,34 +240,39 @@ fn role_of(index: usize, (flavor, topology, want): (usize, u8, u32)) -> Role {
     }
 }
 
-/// The same worlds, in which the cluster has some hosts already: each role wants more than these, or as many.
+/// The same worlds, in which the cluster has some hosts already: each role wants more than these, or as many. At most one member of the
+/// cluster is outgoing.
 pub(crate) fn world_with_members() -> impl Strategy<Value = World> {
     let state = prop_oneof![
         6 => Just(State::Well),
         1 => Just(State::Replacement),
+        2 => Just(State::ReleaseRequested),
+        6 => Just(State::MovePending),
+        1 => Just(State::Outgoing),
         4 => Just(State::Lost),
         2 => Just(State::LostReplacement),
         2 => Just(State::Releasing),
     ];
-    let drawn = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), state);
-    (world(Rooms::Whole), prop::collection::vec(drawn, 1..8)).prop_map(|(mut world, drawn)| {
+    let index = any::<prop::sample::Index>;
+    let drawn = (index(), index(), index(), state);
+    (world(Rooms::Whole), prop::collection::vec(drawn, 1..9)).prop_map(|(mut world, drawn)| {
         for role in &mut world.request.roles {
             role.want = role.want.saturating_sub(3);
         }
-        for (host, role, state) in drawn {
-            let (host, role) = (
-                host.index(world.hosts.len()),
-                role.index(world.request.roles.len()),
-            );
-            if world.held.iter().any(|held| held.host == host) {
+        for (host, other, role, state) in drawn {
+            let hosts = world.hosts.len();
+            let (host, other) = (host.index(hosts), other.index(hosts));
+            let role = role.index(world.request.roles.len());
+            let is_held = |host: usize| world.held.iter().any(|held| held.host == host);
+            let is_moving = world.held.iter().any(|held| held.state == State::Outgoing);
+            if is_held(host) {
                 continue;
             }
-            world.held.push(Held { host, role, state });
-            if matches!(state, State::Lost | State::LostReplacement) {
-                world.hosts[host].marked_failed = true;
-            }
-            if state != State::Releasing {
-                world.request.roles[role].want += 1;
+            if state != State::Outgoing {
+                world.hold(host, role, state);
+            } else if !is_moving && other != host && !is_held(other) {
+                world.hold(host, role, State::Outgoing);
+                world.hold(other, role, State::Incoming);
             }
         }
         world

@@ -33,7 +33,7 @@ pub(super) fn judge(
         let Some(host) = host else {
             return Err(format!("{} is not there", take.host));
         };
-        rule(is_free(world, role, &host), || {
+        rule(is_free(world, index, role, &host), || {
             format!("{} is not free", take.host)
         })?;
         let Some(key) = &role.topology_key else { continue };
@@ -73,7 +73,8 @@ pub(super) fn is_extra(seen: &[Seen<'_>], new: &Seen<'_>) -> bool {
         .any(|other| other.id() == old && other.health == Health::Well)
 }
 
-pub(super) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
+/// For a role of this cluster.
+pub(super) fn is_free(world: &World, index: usize, role: &Role, host: &Host) -> bool {
     let cordoned = world
         .site
         .policy()
@@ -92,6 +93,7 @@ pub(super) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
             || host.write_refused
             || cordoned)
         && host.operational != OperationalStatus::Error
+        && world.tenants[index].networks.is_subset(&host.networks)
         && host.consumer.is_none()
         && host.sip_labels == SipLabels::None
         && world

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use placement::{Decision, FailReason, Host, HostId, LabelValue, RefusalKind, Replaces, Request, Role, Take};
 
 use super::domains::{is_free, is_occupied};
+use super::namespaces::home;
 use super::{Health, Seen, limit, pairs, rule, see};
 use crate::world::World;
 
@@ -46,6 +47,14 @@ impl<'a> OfRole<'a> {
         limit(self.role).saturating_sub(under_way.count())
     }
 
+    /// Members of which one may be moved now, if no other one of the cluster is.
+    fn movable(&self) -> impl Iterator<Item = &Seen<'a>> {
+        let lost = self.staying().filter(|one| one.health == Health::Lost).count();
+        let may_move = self.room() > lost + self.replaced().count();
+        let is_pending = |one: &&Seen<'_>| one.health == Health::Leaving && one.mem.came_for.is_none();
+        self.staying().filter(move |one| may_move && is_pending(one))
+    }
+
     /// Whether a host is left that could be taken in addition, in the place of a member in this domain or of none.
     fn fits(&self, world: &World, index: usize, decision: &Decision, own: Option<&LabelValue>) -> bool {
         self.left(world, index, decision, own).next().is_some()
@@ -59,19 +68,6 @@ impl<'a> OfRole<'a> {
         };
         let domains: BTreeSet<LabelValue> = left.filter_map(|host| host.labels.get(key).cloned()).collect();
         domains.len()
-    }
-
-    /// The same with a host of the namespace of `beside`.
-    fn fits_in(
-        &self,
-        world: &World,
-        index: usize,
-        decision: &Decision,
-        own: Option<&LabelValue>,
-        beside: &HostId,
-    ) -> bool {
-        let mut left = self.left(world, index, decision, own);
-        left.any(|host| host.id.name.namespace() == beside.name.namespace())
     }
 
     fn left<'b>(
@@ -88,7 +84,7 @@ impl<'a> OfRole<'a> {
 
     /// Whether this host could be taken in addition if it is not taken yet, in the place of a member in this domain or of none.
     fn has_place_for(&self, world: &World, index: usize, host: &Host, own: Option<&LabelValue>) -> bool {
-        if !is_free(world, self.role, host) {
+        if !is_free(world, index, self.role, host) {
             return false;
         }
         let Some(key) = &self.role.topology_key else {
@@ -141,6 +137,9 @@ pub(super) fn judge(
         .take
         .iter()
         .any(|take| matches!(take.replaces, Some(Replaces::Beside(_))));
+    let home = home(world, index, decision);
+    let is_outside = |host: &HostId| !home.contains(host.name.namespace());
+    judge_move(world, index, &all, decision)?;
     let moving = takes_beside || all.iter().any(|of| !pairs(&of.seen).is_empty());
     for of in &all {
         let fits = |own: Option<&LabelValue>| of.fits(world, index, decision, own);
@@ -173,17 +172,18 @@ pub(super) fn judge(
                 let mut replaced = of.replaced();
                 let later =
                     replaced.find(|old| take.replaces.as_ref().is_some_and(|by| by.host() == old.id()));
-                let fits = || of.fits_in(world, index, decision, one.domain.as_ref(), &take.host);
+                // Nobody goes first whose replacement is outside the cluster's namespaces, if the other one's is not.
+                let fits = || {
+                    let mut left = of.left(world, index, decision, one.domain.as_ref());
+                    left.any(|host| is_outside(&take.host) || !is_outside(&host.id))
+                };
                 rule(
                     later.is_none_or(|later| order(later) <= order(one)) || !fits(),
                     || format!("{} is replaced before", one.id()),
                 )?;
             }
         }
-        let leaving = of
-            .staying()
-            .filter(|one| one.health == Health::Leaving && one.mem.came_for.is_none());
-        for one in leaving.filter(|_| !moving && room > lost.len() + replaced) {
+        for one in of.movable().filter(|_| !moving) {
             rule(!fits(one.domain.as_ref()), || {
                 format!("{} could be moved", one.id())
             })?;
@@ -203,6 +203,53 @@ pub(super) fn judge(
             !alone || quota || of.room_to_grow(world, index, decision) < missing,
             || format!("{} could grow by {missing}", of.role.name),
         )?;
+    }
+    Ok(())
+}
+
+/// The member of the first role by name is moved, unless that leaves less of what the cluster lacks than another move; and none to another
+/// namespace if one can be moved within that of all members. Judged are other moves with all else as it is decided.
+fn judge_move(world: &World, index: usize, all: &[OfRole<'_>], decision: &Decision) -> Result<(), String> {
+    let is_move = |take: &&Take| matches!(take.replaces, Some(Replaces::Beside(_)));
+    let Some(take) = decision.take.iter().find(is_move) else {
+        return Ok(());
+    };
+    let is_complete = match decision.refusal.as_ref().map(|refusal| &refusal.kind) {
+        // Whether there are hosts for the growth that the quota does not allow cannot be seen.
+        Some(RefusalKind::Quota { .. }) => return Ok(()),
+        Some(RefusalKind::NoFit) => false,
+        Some(RefusalKind::ReplacementLimit) | None => true,
+    };
+    let home = home(world, index, decision);
+    let is_inside = |host: &HostId| home.len() == 1 && home.contains(host.name.namespace());
+    let others = decision.take.iter().filter(|other| other.host != take.host);
+    let leaves_for_nothing =
+        is_complete && !is_inside(&take.host) && others.map(|other| &other.host).all(is_inside);
+    let is_left =
+        |host: &Host| host.id == take.host || decision.take.iter().all(|other| other.host != host.id);
+    for of in all.iter().filter(|of| of.role.name != take.role) {
+        for one in of.movable() {
+            let could_have = |host: &Host| of.has_place_for(world, index, host, one.domain.as_ref());
+            for host in world
+                .site
+                .hosts()
+                .filter(|host| is_left(host) && could_have(host))
+            {
+                let is_earlier =
+                    of.role.name < take.role && host.id.name.namespace() == take.host.name.namespace();
+                rule(!is_earlier, || {
+                    format!("{} could be moved to {} before {}", one.id(), host.id, take.role)
+                })?;
+                rule(!(leaves_for_nothing && is_inside(&host.id)), || {
+                    format!(
+                        "{} is outside, {} could be moved to {}",
+                        take.host,
+                        one.id(),
+                        host.id
+                    )
+                })?;
+            }
+        }
     }
     Ok(())
 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use placement::{
-    Help, HostName, Ineligible, Member, OperationalStatus, Refusal, RefusalKind, Request, Site, decide,
+    Help, Host, HostName, Ineligible, Member, OperationalStatus, Refusal, RefusalKind, Request, Role, Site,
+    decide,
 };
 
 use super::rule;
+use crate::fixtures::{self, HostExt, RACK, ROOM};
 use crate::world::World;
 
 /// What is said to help does.
@@ -27,26 +29,27 @@ pub(super) fn judge(world: &World, index: usize, request: &Request, refusal: &Re
             }
             Help::MoreHosts(needs) => {
                 let mut with = world.site.clone();
-                let cordoned = |rack: &String| {
-                    let domain = crate::fixtures::domain(crate::fixtures::RACK, rack);
-                    world.site.policy().cordoned.contains(&domain)
-                };
-                let racks = (0..world.size.racks())
-                    .map(|rack| format!("r{rack}"))
-                    .chain((0..world.size.hosts()).map(|rack| format!("new{rack}")))
-                    .filter(|rack| !cordoned(rack));
                 let mut number = 0;
                 for need in needs {
-                    let open = racks
-                        .clone()
-                        .filter(|rack| need.not_in.iter().all(|not| not.as_str() != rack));
-                    for rack in open.take(need.count as usize) {
+                    let Some(role) = request.roles.iter().find(|role| role.name == need.role) else {
+                        return Err(format!("{help:?} is of no role"));
+                    };
+                    let is_open = |domain: &String| {
+                        let mut only = need.only_in.iter().flatten();
+                        need.not_in.iter().all(|not| not.as_str() != domain)
+                            && (need.only_in.is_none() || only.any(|one| one.as_str() == domain))
+                    };
+                    let open = domains(world).filter(is_open);
+                    let hosts: Vec<Host> = open
+                        .filter_map(|domain| new_host(world, &request, role, &domain))
+                        .take(need.count as usize)
+                        .collect();
+                    rule(hosts.len() == need.count as usize, || {
+                        format!("{help:?} needs more domains than there are")
+                    })?;
+                    for mut host in hosts {
                         number += 1;
-                        let host = crate::fixtures::host(&format!("metal/x{number}"));
-                        let mut host = crate::fixtures::HostExt::flavor(host, "w");
-                        for key in [crate::fixtures::RACK, crate::fixtures::ROOM] {
-                            host = crate::fixtures::HostExt::label(host, key, &rack);
-                        }
+                        host.id = fixtures::id(&format!("metal/x{number}"));
                         with.upsert(host);
                     }
                 }
@@ -72,6 +75,32 @@ pub(super) fn judge(world: &World, index: usize, request: &Request, refusal: &Re
     Ok(())
 }
 
+/// The racks of the region, and some that it does not have. Rooms have the same names.
+fn domains(world: &World) -> impl Iterator<Item = String> {
+    let racks = (0..world.size.racks()).map(|rack| format!("r{rack}"));
+    racks.chain((0..world.size.hosts()).map(|rack| format!("new{rack}")))
+}
+
+/// A host in this domain that the role can claim, if there can be one. Its rack has the name of the domain, if the role selects that rack or its
+/// domains are racks; otherwise it is the first one that the role selects.
+fn new_host(world: &World, request: &Request, role: &Role, domain: &str) -> Option<Host> {
+    let is_rack = role.topology_key == Some(fixtures::key(RACK));
+    let others = domains(world).filter(|_| !is_rack);
+    let racks = std::iter::once(domain.to_owned()).chain(others);
+    let mut hosts = racks.map(|rack| {
+        let mut host = fixtures::host("metal/x").flavor("w").label(RACK, &rack);
+        host.networks.clone_from(&request.networks);
+        host.label(ROOM, domain)
+    });
+    let cordoned = &world.site.policy().cordoned;
+    hosts.find(|host| {
+        role.selector.matches(&host.labels)
+            && cordoned
+                .iter()
+                .all(|domain| host.labels.get(&domain.key) != Some(&domain.value))
+    })
+}
+
 /// Takes a reason away from each of the hosts.
 fn mend(site: &mut Site, reason: &Ineligible, hosts: &[HostName]) -> Result<(), String> {
     for name in hosts {
@@ -86,6 +115,7 @@ fn mend(site: &mut Site, reason: &Ineligible, hosts: &[HostName]) -> Result<(), 
             Ineligible::ReplaceRequested => host.replace_requested = false,
             Ineligible::InError => host.operational = OperationalStatus::Ok,
             Ineligible::Consumed(_) => host.consumer = None,
+            Ineligible::NoAddress(network) => host.networks.extend([network.clone()]),
             Ineligible::CordonedDomain(domain) => {
                 let mut policy = site.policy().clone();
                 policy.cordoned.remove(domain);

@@ -2,11 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use placement::{Decision, ReleaseReason, Request};
+use placement::{Decision, Namespace, Request};
 
 use super::domains::{is_free, is_occupied};
-use super::{is_live, rule, see};
-use crate::world::{Mem, World};
+use super::{rule, see};
+use crate::world::World;
+
+/// The namespaces of the members that stay, and of those that are replaced now.
+pub(super) fn home(world: &World, index: usize, decision: &Decision) -> BTreeSet<Namespace> {
+    let members = world.tenants[index].members.iter().map(|mem| &mem.record.host);
+    let stays = members.filter(|host| {
+        let is_kept = decision.keep.iter().any(|keep| keep.host == **host);
+        let mut replaced = decision.take.iter().filter_map(|take| take.replaces.as_ref());
+        is_kept || replaced.any(|old| old.host() == *host)
+    });
+    stays.map(|host| host.name.namespace().clone()).collect()
+}
 
 /// A replacement leaves the cluster's namespaces only if nobody there would do.
 pub(super) fn judge(
@@ -15,23 +26,7 @@ pub(super) fn judge(
     request: &Request,
     decision: &Decision,
 ) -> Result<(), String> {
-    let wanted = |mem: &&Mem| request.roles.iter().any(|role| role.name == mem.record.role);
-    let members = world.tenants[index]
-        .members
-        .iter()
-        .filter(wanted)
-        .filter(|mem| is_live(&mem.record));
-    let stays = |mem: &&Mem| {
-        let released = decision
-            .release
-            .iter()
-            .find(|release| release.host == mem.record.host);
-        released.is_none_or(|release| matches!(release.reason, ReleaseReason::Failed(_)))
-    };
-    let home: BTreeSet<_> = members
-        .filter(stays)
-        .map(|mem| mem.record.host.name.namespace().clone())
-        .collect();
+    let home = home(world, index, decision);
     for take in decision.take.iter().filter(|take| take.replaces.is_some()) {
         if home.contains(take.host.name.namespace()) {
             continue;
@@ -54,7 +49,7 @@ pub(super) fn judge(
                         .take
                         .iter()
                         .all(|other| other.role != role.name || other.domain.as_ref() != there);
-            rule(taken || !open || !is_free(world, role, &host), || {
+            rule(taken || !open || !is_free(world, index, role, &host), || {
                 format!("{} is outside, {} would do", take.host, host.id)
             })?;
         }
