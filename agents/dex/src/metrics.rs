@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reference_has_this_table() {
+    fn the_reference_lists_every_dex_agent_metric() {
         let table = runtime::metrics::reference_table(&DEFINITIONS);
         assert!(
             include_str!("../../../docs/metrics.md").contains(&table),

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reference_has_this_table() {
+    fn the_reference_lists_every_haproxy_sidecar_metric() {
         let table = runtime::metrics::reference_table(&DEFINITIONS);
         assert!(
             include_str!("../../../docs/metrics.md").contains(&table),

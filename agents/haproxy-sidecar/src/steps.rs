@@ -96,7 +96,7 @@ pub struct Decision {
 #[must_use]
 pub fn leavers(observed: &Observation, wanted: &Wanted) -> Option<BTreeSet<Member>> {
     let current = observed.current.as_ref().filter(|worker| fits(worker, wanted))?;
-    let staying = staying(current, wanted);
+    let kept = kept_members(current, wanted);
     let unwanted = current
         .servers
         .iter()
@@ -106,7 +106,7 @@ pub fn leavers(observed: &Observation, wanted: &Wanted) -> Option<BTreeSet<Membe
                 .is_some_and(|members| members.is_unwanted(server))
         })
         .map(|(server, seen)| member(server, seen.address));
-    let connected = observed.old.iter().flat_map(|worker| leaving(worker, &staying));
+    let connected = observed.old.iter().flat_map(|worker| leaving(worker, &kept));
     let connected = connected.map(|(_, member)| member);
     Some(unwanted.chain(connected).collect())
 }
@@ -119,13 +119,10 @@ pub fn decide(observed: &Observation, wanted: &Wanted, overdue: &BTreeSet<Member
     let mut cut = BTreeMap::new();
     let mut is_decided = true;
     if let (Some(current), Some(_)) = (&observed.current, &leavers) {
-        let staying = staying(current, wanted);
-        is_decided = !observed
-            .old
-            .iter()
-            .any(|worker| may_choose_leaver(worker, &staying));
+        let kept = kept_members(current, wanted);
+        is_decided = !observed.old.iter().any(|worker| may_choose_leaver(worker, &kept));
         for worker in &observed.old {
-            let over = leaving(worker, &staying)
+            let over = leaving(worker, &kept)
                 .into_iter()
                 .filter(|(_, member)| overdue.contains(member))
                 .map(|(server, _)| server.clone());
@@ -224,50 +221,50 @@ fn member(server: &Server, address: Option<IpAddr>) -> Member {
 }
 
 /// The wanted members: those in `membership.json`, or, without it, those of the worker that runs the configuration.
-enum Staying<'a> {
-    Named(&'a Members),
-    Seen(BTreeSet<Member>),
+enum KeptMembers<'a> {
+    Listed(&'a Members),
+    OfWorker(BTreeSet<Member>),
 }
 
-impl Staying<'_> {
+impl KeptMembers<'_> {
     fn has(&self, member: &Member) -> bool {
         match self {
-            Self::Named(members) => members.has(&member.name, member.address),
-            Self::Seen(seen) => seen.contains(member),
+            Self::Listed(members) => members.has(&member.name, member.address),
+            Self::OfWorker(seen) => seen.contains(member),
         }
     }
 }
 
-fn staying<'a>(current: &Worker, wanted: &'a Wanted) -> Staying<'a> {
+fn kept_members<'a>(current: &Worker, wanted: &'a Wanted) -> KeptMembers<'a> {
     wanted.members().map_or_else(
         || {
             let servers = current.servers.iter();
-            Staying::Seen(
+            KeptMembers::OfWorker(
                 servers
                     .map(|(server, seen)| member(server, seen.address))
                     .collect(),
             )
         },
-        Staying::Named,
+        KeptMembers::Listed,
     )
 }
 
 /// Whether an old worker has a connection that it may still give to a server that does not stay: it chooses again when a server does not
 /// answer, and an old worker takes no command about servers. One that lists none may have any.
-fn may_choose_leaver(worker: &Worker, staying: &Staying<'_>) -> bool {
+fn may_choose_leaver(worker: &Worker, kept: &KeptMembers<'_>) -> bool {
     let mut listed = worker.servers.iter().filter(|(_, seen)| seen.address.is_some());
     let leaves = |(server, seen): (&Server, &ServerState)| {
-        seen.admin == Admin::Ready && !staying.has(&member(server, seen.address))
+        seen.admin == Admin::Ready && !kept.has(&member(server, seen.address))
     };
     worker.undecided > 0 && (listed.clone().next().is_none() || listed.any(leaves))
 }
 
 /// Servers of an old worker that have connections and do not stay.
-fn leaving<'a>(worker: &'a Worker, staying: &Staying<'_>) -> Vec<(&'a Server, Member)> {
+fn leaving<'a>(worker: &'a Worker, kept: &KeptMembers<'_>) -> Vec<(&'a Server, Member)> {
     let connected = worker.servers.iter().filter(|(_, seen)| seen.sessions > 0);
     connected
         .map(|(server, seen)| (server, member(server, seen.address)))
-        .filter(|(_, member)| !staying.has(member))
+        .filter(|(_, member)| !kept.has(member))
         .collect()
 }
 

@@ -6,17 +6,17 @@ use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kit::service::Error;
 use kube::{Api, Client, api::ListParams};
 
-const NAMESPACE: &str = "default";
-const SERVICE: &str = "kubernetes";
+const API_SERVER_NAMESPACE: &str = "default";
+const API_SERVER_SERVICE: &str = "kubernetes";
 
 /// The address of its Service, and those of the servers behind it: what a network policy compares depends on the network.
 pub(crate) async fn addresses(client: &Client) -> Result<Vec<SocketAddr>, Error> {
-    let service = Api::<Service>::namespaced(client.clone(), NAMESPACE)
-        .get_opt(SERVICE)
+    let service = Api::<Service>::namespaced(client.clone(), API_SERVER_NAMESPACE)
+        .get_opt(API_SERVER_SERVICE)
         .await
         .map_err(Error::kubernetes("read the Service of the API server"))?;
-    let listed = ListParams::default().labels(&format!("kubernetes.io/service-name={SERVICE}"));
-    let slices = Api::<EndpointSlice>::namespaced(client.clone(), NAMESPACE)
+    let listed = ListParams::default().labels(&format!("kubernetes.io/service-name={API_SERVER_SERVICE}"));
+    let slices = Api::<EndpointSlice>::namespaced(client.clone(), API_SERVER_NAMESPACE)
         .list(&listed)
         .await
         .map_err(Error::kubernetes("list the addresses of the API server"))?;

@@ -13,7 +13,7 @@ use kube::{
 };
 
 /// Names of load balancers in front of API servers begin so.
-const API_BALANCER: &str = "loadbalancer-controlplane-";
+const API_BALANCER_PREFIX: &str = "loadbalancer-controlplane-";
 
 /// A load balancer of a cluster in front of its API server.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -46,7 +46,7 @@ pub(crate) fn of_cluster(cluster: &SIPCluster, services: &Store<Service>) -> Vec
 /// The Service of an endpoint of an API server. An endpoint of one of several ports has the port in its name.
 fn service_name(endpoint: &Endpoint) -> Option<&str> {
     let name = endpoint.name.split(':').next()?;
-    name.starts_with(API_BALANCER).then_some(name)
+    name.starts_with(API_BALANCER_PREFIX).then_some(name)
 }
 
 fn is_controlled_by(service: &Service, cluster: &SIPCluster) -> bool {

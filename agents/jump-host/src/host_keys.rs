@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use kit::{
     apply,
-    service::{Error, Problem, SIP, foreign_owner},
+    service::{Error, Problem, SIP_MANAGER, foreign_owner},
     takeover,
 };
 use kube::{
@@ -38,13 +38,13 @@ type Key = (String, String, String);
 type Data = BTreeMap<String, ByteString>;
 
 /// The host keys of the site's jump hosts.
-pub(crate) struct Keeper {
+pub(crate) struct HostKeyStore {
     client: Client,
     /// The keys as they were read last: if the Secret is deleted, the agent creates it again with the same keys.
     known: Mutex<BTreeMap<Key, Data>>,
 }
 
-impl Keeper {
+impl HostKeyStore {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
@@ -62,14 +62,14 @@ impl Keeper {
         if let Some(message) = found.as_ref().and_then(|secret| foreign(secret, cluster)) {
             return Err(Error::Refused(Problem::new(NAME_CONFLICT, message)));
         }
-        let stands = found
+        let is_complete = found
             .as_ref()
             .is_some_and(|secret| needs(secret, instance).is_none());
-        if !stands && self.is_foreign(instance).await? {
+        if !is_complete && self.is_foreign(instance).await? {
             return Ok(HostKeys::default());
         }
         let data = match found {
-            Some(secret) if stands => secret.data.unwrap_or_default(),
+            Some(secret) if is_complete => secret.data.unwrap_or_default(),
             Some(secret) => self.complete(&secrets, instance, secret).await?,
             None => self.create(&secrets, instance).await?,
         };
@@ -168,7 +168,7 @@ impl Keeper {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), instance.cluster().namespace());
         let failed = || Error::kubernetes("take over the ConfigMap that Airship SIP made");
         if let Some(map) = maps.get_metadata_opt(instance.name()).await.map_err(failed())? {
-            takeover::take_over(&maps, &map.metadata, SIP, MANAGER)
+            takeover::take_over(&maps, &map.metadata, SIP_MANAGER, MANAGER)
                 .await
                 .map_err(failed())?;
         }

@@ -43,7 +43,7 @@ enum Answer {
 }
 
 /// What a pod reports.
-struct Report {
+struct PodReport {
     pod: String,
     /// The program that writes the files.
     files: Answer,
@@ -72,7 +72,7 @@ pub(crate) async fn probe(pods: &TenantStore<Pod>, objects: &Objects<Applied>, i
         // In this order: of files that are written later sshd has not read any.
         let files = reported(&pod, REPORT_PORT_NAME).await;
         let sshd = reported(&pod, SESSIONS_PORT_NAME).await;
-        Report {
+        PodReport {
             pod: pod.name_any(),
             files,
             sshd,
@@ -85,11 +85,11 @@ pub(crate) async fn probe(pods: &TenantStore<Pod>, objects: &Objects<Applied>, i
         age: objects.age(),
         is_reported,
     };
-    judge(&reports, &expected)
+    assess(&reports, &expected)
 }
 
 /// By what each pod answers.
-fn judge(reports: &[Report], expected: &Expected<'_>) -> Probe {
+fn assess(reports: &[PodReport], expected: &Expected<'_>) -> Probe {
     let mut behind_files = reports.iter().filter_map(|report| match &report.files {
         Answer::Running(running) if !runs(running, expected.files) => {
             Some(outdated(&report.pod, running.failed.as_deref(), expected))
@@ -112,7 +112,7 @@ fn judge(reports: &[Report], expected: &Expected<'_>) -> Probe {
     if let Some((pod, _)) = sshds.clone().find(|(_, running)| !runs(running, &expected.sshd)) {
         return outdated(pod, None, expected);
     }
-    let is_silent = |report: &Report| {
+    let is_silent = |report: &PodReport| {
         let answers = [&report.files, &report.sshd];
         report.files == Answer::Absent || answers.contains(&&Answer::None)
     };
@@ -204,16 +204,16 @@ mod tests {
         })
     }
 
-    fn report(files: Answer, sshd: Answer) -> Report {
-        Report {
+    fn report(files: Answer, sshd: Answer) -> PodReport {
+        PodReport {
             pod: "jh-1".to_owned(),
             files,
             sshd,
         }
     }
 
-    fn judged(reports: &[Report], age: Duration) -> Probe {
-        judge(reports, &expected(age, true))
+    fn assessed(reports: &[PodReport], age: Duration) -> Probe {
+        assess(reports, &expected(age, true))
     }
 
     fn expected(age: Duration, is_reported: bool) -> Expected<'static> {
@@ -231,16 +231,16 @@ mod tests {
         let without_files = report(running("old", None), running("sshd", None));
         let unread = report(running(EXPECTED, None), running("old", None));
         for behind in [without_files, unread] {
-            let probe = judge(&[current(), behind], &expected(Duration::ZERO, false));
+            let probe = assess(&[current(), behind], &expected(Duration::ZERO, false));
             let problem = probe.problem.unwrap();
             assert_eq!(problem.reason, PROGRESSING);
             assert_eq!(problem.message, "pod jh-1 has not confirmed the newest files yet");
             assert_eq!(probe.requeue, Some(POLL_INTERVAL));
         }
-        let confirmed = judge(&[current()], &expected(Duration::ZERO, false));
+        let confirmed = assess(&[current()], &expected(Duration::ZERO, false));
         assert!(confirmed.confirmed && confirmed.problem.is_none());
         // The network may not let the agent reach it.
-        let silent = judge(
+        let silent = assess(
             &[report(Answer::None, Answer::None)],
             &expected(Duration::ZERO, false),
         );
@@ -252,7 +252,7 @@ mod tests {
         let text = format!("disk\n\u{1b}[31mfull {}", "é".repeat(32 * 1024));
         let files = report(running("old", Some(&text)), Answer::None);
         let sshd = report(running(EXPECTED, None), running("old", Some(&text)));
-        for probe in [judged(&[files], LATE_AFTER), judged(&[sshd], LATE_AFTER)] {
+        for probe in [assessed(&[files], LATE_AFTER), assessed(&[sshd], LATE_AFTER)] {
             let message = probe.problem.or(probe.fault).unwrap().message;
             assert!(message.contains(": disk  [31mfull éé"), "{message}");
             assert!(!message.contains(char::is_control), "{message}");
@@ -268,7 +268,7 @@ mod tests {
             ("sshd: no hostkeys available -- exiting.", HOST_KEY_INVALID),
             ("Bad configuration option: X", PODS_FAIL),
         ] {
-            let probe = judged(
+            let probe = assessed(
                 &[report(running(EXPECTED, None), running("sshd", None)), sshd(why)],
                 LATE_AFTER,
             );
@@ -322,7 +322,7 @@ mod tests {
                 None,
             ),
         ] {
-            let probe = judged(&reports, age);
+            let probe = assessed(&reports, age);
             assert_eq!(probe.confirmed, confirmed);
             assert_eq!(probe.requeue.is_none(), confirmed);
             assert_eq!(probe.problem.map(|problem| problem.message).as_deref(), problem);

@@ -7,7 +7,7 @@ use futures::{SinkExt as _, stream};
 use kit::{placement::ClusterId, scheduler::Scheduler, service::Watches, start::Agent};
 use kube::runtime::reflector::ObjectRef;
 use power::{
-    Answers, Config, EffectPolling, Power, PowerMetrics, ServeArgs, ServedCertificate, Server, Standing,
+    Answers, Config, EffectPolling, Power, PowerMetrics, Replica, ServeArgs, ServedCertificate, Server,
     redfish::{Network, NetworkArgs, Timeouts},
 };
 
@@ -22,7 +22,7 @@ pub(crate) struct PowerControlArgs {
 
 /// Power control of this replica, on standby.
 pub(crate) struct PowerControl {
-    standing: Standing<Scheduler>,
+    replica: Replica<Scheduler>,
     network: Network,
     metrics: PowerMetrics,
     certificate: ServedCertificate,
@@ -45,7 +45,7 @@ impl PowerControl {
     pub(crate) async fn start(agent: &mut Agent, args: &PowerControlArgs) -> anyhow::Result<Option<Self>> {
         let PowerControlArgs { serve, network } = args;
         let network = Network::new(network, Timeouts::default())?;
-        let Some((server, standing)) = Server::bind(serve).await? else {
+        let Some((server, replica)) = Server::bind(serve).await? else {
             tracing::info!("power control is not served: there is no --power-listen");
             return Ok(None);
         };
@@ -54,7 +54,7 @@ impl PowerControl {
         let stop = agent.process.shutdown.clone();
         agent.process.tasks.spawn("power", server.serve(stop));
         Ok(Some(Self {
-            standing,
+            replica,
             network,
             metrics,
             certificate,
@@ -64,7 +64,7 @@ impl PowerControl {
     /// Serves from now on: this replica is the Lease holder. How BMCs answer triggers passes over the clusters that it concerns.
     pub(crate) fn lead(self, agent: &mut Agent, watches: &Watches) -> Serving {
         let Self {
-            standing,
+            replica,
             network,
             metrics,
             certificate,
@@ -89,7 +89,7 @@ impl PowerControl {
             answers: answers.clone(),
             stop: agent.process.shutdown.clone(),
         };
-        standing.lead(Power::new(
+        replica.lead(Power::new(
             watches.client().clone(),
             agent.scheduler.clone(),
             config,

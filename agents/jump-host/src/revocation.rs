@@ -28,11 +28,11 @@ pub(crate) async fn revoke(client: &Client, cluster: &Cluster, entry: &JumpHost)
     let found = found.map_err(Error::kubernetes(
         "read the ConfigMap of a jump host that is not applied",
     ))?;
-    let Some(found) = found.filter(|found| is_of(found, cluster)) else {
+    let Some(found) = found.filter(|found| belongs_to(found, cluster)) else {
         return Ok(());
     };
     let files = found.data.clone().unwrap_or_default();
-    let Some(data) = without_removed(files, entry) else {
+    let Some(data) = without_removed_lines(files, entry) else {
         return Ok(());
     };
     let mut metadata = instance.metadata();
@@ -57,7 +57,7 @@ pub(crate) async fn revoke(client: &Client, cluster: &Cluster, entry: &JumpHost)
 
 /// Whether a `ConfigMap` is the cluster's: it owns it, or it has no owner and was made for a cluster of this name, such as a former one that was
 /// deleted with `--cascade=orphan`.
-fn is_of(found: &ConfigMap, cluster: &Cluster) -> bool {
+fn belongs_to(found: &ConfigMap, cluster: &Cluster) -> bool {
     let owners = found.owner_references().iter();
     let mut owners = owners.filter(|owner| owner.kind == "SIPCluster").peekable();
     if owners.peek().is_some() {
@@ -67,7 +67,7 @@ fn is_of(found: &ConfigMap, cluster: &Cluster) -> bool {
 }
 
 /// The files without the lines that the entry does not have; `None`: it has all of them.
-fn without_removed(
+fn without_removed_lines(
     mut files: BTreeMap<String, String>,
     entry: &JumpHost,
 ) -> Option<BTreeMap<String, String>> {
@@ -80,8 +80,8 @@ fn without_removed(
         let authority = Authority::parse(line).ok()?;
         Some(authority.without_comment().to_string())
     };
-    let keys = removed(&files, AUTHORIZED_KEYS, entry.ssh_authorized_keys(), key);
-    let authorities = removed(&files, AUTHORITIES, entry.ssh_user_ca(), authority);
+    let keys = remaining_lines(&files, AUTHORIZED_KEYS, entry.ssh_authorized_keys(), key);
+    let authorities = remaining_lines(&files, AUTHORITIES, entry.ssh_user_ca(), authority);
     if keys.is_none() && authorities.is_none() {
         return None;
     }
@@ -96,7 +96,7 @@ fn without_removed(
 }
 
 /// The text of a file without the lines that are none of `named`; `None`: there are none. `parse`: a line as it is compared.
-fn removed(
+fn remaining_lines(
     files: &BTreeMap<String, String>,
     file: &str,
     named: &[String],
@@ -141,9 +141,9 @@ mod tests {
             json!([format!("restrict {KEY} ana@new")]),
             json!([format!("{KEY} ca@new")]),
         );
-        assert_eq!(without_removed(files(), &renamed), None);
+        assert_eq!(without_removed_lines(files(), &renamed), None);
         let freed = entry(json!([format!("{KEY} ana@old")]), json!([]));
-        let left = without_removed(files(), &freed).unwrap();
+        let left = without_removed_lines(files(), &freed).unwrap();
         assert_eq!((&*left[AUTHORIZED_KEYS], &*left[AUTHORITIES]), ("", ""));
     }
 
@@ -177,7 +177,7 @@ mod tests {
         ] {
             let metadata = json!({"name": "jumphost-shop", "labels": on_object, "ownerReferences": owners});
             let found: ConfigMap = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
-            assert_eq!(is_of(&found, &cluster), expected, "{metadata}");
+            assert_eq!(belongs_to(&found, &cluster), expected, "{metadata}");
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     identity::MANAGER,
     power_control::{PowerControl, PowerControlArgs},
     rendering::SiteSettings,
-    service::{JumpHosts, Power},
+    service::{JumpHosts, PowerSettings},
 };
 
 /// The jump-host agent of a site: runs jump hosts, through which tenants reach their nodes by ssh.
@@ -61,7 +61,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let power_control = PowerControl::start(&mut agent, &power_control).await?;
     service::run_started(agent, |agent, watches| {
         let serving = power_control.map(|power_control| power_control.lead(agent, watches));
-        let power = Power {
+        let power = PowerSettings {
             address: power_address,
             ca: power_ca,
             namespace: watches.namespace().to_owned(),

@@ -23,7 +23,7 @@ use render::jump_host::{PowerService, plan::instance};
 
 use crate::{
     api_servers, balancers,
-    host_keys::Keeper,
+    host_keys::HostKeyStore,
     identity::{IDENTITY, MANAGER},
     pod_files,
     power_control::Serving,
@@ -37,7 +37,7 @@ const CERTIFICATE_RESYNC_PERIOD: Duration = Duration::from_secs(30);
 
 /// Where pods reach `PowerService`.
 #[derive(Clone, Debug)]
-pub(crate) struct Power {
+pub(crate) struct PowerSettings {
     pub(crate) address: Authority,
     /// A file with the certificates that its certificate is issued from; it is read again in each pass.
     pub(crate) ca: Option<PathBuf>,
@@ -47,7 +47,7 @@ pub(crate) struct Power {
     pub(crate) serving: Option<Serving>,
 }
 
-impl Power {
+impl PowerSettings {
     async fn ca(&self) -> io::Result<Option<String>> {
         match &self.ca {
             None => Ok(None),
@@ -89,21 +89,21 @@ pub(crate) struct JumpHosts {
     client: Client,
     stores: Stores,
     site: SiteSettings,
-    power: Power,
+    power: PowerSettings,
     /// The CA of `PowerService` as it was read last.
     power_ca: Mutex<Option<String>>,
-    host_keys: Keeper,
+    host_keys: HostKeyStore,
 }
 
 impl JumpHosts {
-    pub(crate) fn new(site: SiteSettings, power: Power, watches: &Watches) -> Self {
+    pub(crate) fn new(site: SiteSettings, power: PowerSettings, watches: &Watches) -> Self {
         Self {
             client: watches.client().clone(),
             stores: watches.stores().clone(),
             site,
             power,
             power_ca: Mutex::default(),
-            host_keys: Keeper::new(watches.client().clone()),
+            host_keys: HostKeyStore::new(watches.client().clone()),
         }
     }
 
@@ -180,7 +180,7 @@ impl Service for JumpHosts {
         objects: &Objects<Applied>,
         confirmed: bool,
     ) -> Probe {
-        let nobody = entry.ssh_authorized_keys().is_empty() && entry.ssh_user_ca().is_empty();
+        let nobody_may_log_in = entry.ssh_authorized_keys().is_empty() && entry.ssh_user_ca().is_empty();
         let probe = if confirmed {
             Probe {
                 confirmed,
@@ -192,10 +192,10 @@ impl Service for JumpHosts {
         };
         let flaw = self.power.flaw().await;
         let unanswered = self.power.unanswered(scope);
-        let flaw_again = flaw.as_ref().map(|_| CERTIFICATE_RESYNC_PERIOD);
+        let flaw_requeue = flaw.as_ref().map(|_| CERTIFICATE_RESYNC_PERIOD);
         Probe {
-            remark: remark(nobody, flaw.as_ref(), &unanswered),
-            requeue: [probe.requeue, unanswered.recheck_after, flaw_again]
+            remark: remark(nobody_may_log_in, flaw.as_ref(), &unanswered),
+            requeue: [probe.requeue, unanswered.recheck_after, flaw_requeue]
                 .into_iter()
                 .flatten()
                 .min(),

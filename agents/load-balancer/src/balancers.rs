@@ -76,7 +76,7 @@ impl Balancer {
                 None => without_address.push(member.host().to_string()),
             }
         }
-        preference::settle(&mut balanced);
+        preference::prefer_all_if_none(&mut balanced);
         (balanced, without_address)
     }
 }

@@ -7,12 +7,12 @@ use kit::service::revision;
 use kube::{ResourceExt as _, core::PartialObjectMeta};
 
 /// Value of the annotation [`annotations::PLACEMENT`] for a placement.
-pub(crate) fn position(held: &Placement) -> String {
+pub(crate) fn placement_annotation(held: &Placement) -> String {
     format!("{}.{}", held.epoch, revision(held))
 }
 
 /// The first configuration of a cluster that may contain hosts which are released up to `goal`, for messages. One that names no placement may.
-pub(crate) fn older(
+pub(crate) fn find_older(
     maps: &[PartialObjectMeta<ConfigMap>],
     is_own: impl Fn(&PartialObjectMeta<ConfigMap>) -> bool,
     goal: Drained,
@@ -90,7 +90,7 @@ mod tests {
             ),
         ] {
             let is_own = |map: &PartialObjectMeta<ConfigMap>| belongs_to(map, "shop");
-            assert_eq!(older(&[map], is_own, goal).is_some(), is_older, "{what}");
+            assert_eq!(find_older(&[map], is_own, goal).is_some(), is_older, "{what}");
         }
     }
 
@@ -102,7 +102,7 @@ mod tests {
         let held = json!({"epoch": 1, "revision": 9, "generation": 1, "members": [member]});
         let held: Placement = serde_json::from_value(held).unwrap();
         let goal = |revision| Drained { epoch: 1, revision };
-        let map = map(&json!({}), Some(&position(&held)));
+        let map = map(&json!({}), Some(&placement_annotation(&held)));
         assert!(is_current(&map, goal(5)) && !is_current(&map, goal(6)));
     }
 }

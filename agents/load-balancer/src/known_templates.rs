@@ -13,14 +13,14 @@ use render::load_balancer::template::Template;
 /// The templates of one load balancer that were checked last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TemplateRecord {
-    pub(crate) accepted: Option<Accepted>,
+    pub(crate) accepted: Option<AcceptedTemplate>,
     /// The check that refused a template last, and its message.
     pub(crate) refused: Option<(String, String)>,
 }
 
 /// A template, and the image whose haproxy has accepted it.
 #[derive(Clone, Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedTemplate {
     pub(crate) template: Template,
     pub(crate) image: String,
 }
@@ -122,7 +122,7 @@ mod tests {
 
     fn accepted(text: &str) -> TemplateRecord {
         TemplateRecord {
-            accepted: Some(Accepted {
+            accepted: Some(AcceptedTemplate {
                 template: Template::parse(text).unwrap(),
                 image: "haproxy:2.8".to_owned(),
             }),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_that_are_gone_are_forgotten() {
+    fn templates_of_deleted_clusters_are_forgotten() {
         let (clusters, mut writer) = store();
         let known = KnownTemplates::default();
         for number in 0..100 {

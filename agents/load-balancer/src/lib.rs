@@ -12,14 +12,14 @@
 //! | `known_templates` | what is known for each load balancer of accepted and refused ones |
 //! | `template_check`, `template_store` | whether haproxy accepts a template; where accepted ones are stored |
 //! | `pod_config`, `texts` | which configuration a pod runs |
-//! | `cluster_routing`, `pod_routing` | whether any pod routes to hosts that leave |
+//! | `release_blockers` | why hosts that leave cannot be released yet: whether any pod routes to them |
+//! | `pod_routing` | whether one pod routes to them, by its object |
 //! | `configurations`, `sip_deployments` | whether a pod that starts may route to them |
 //! | `release_wait_times` | for how long these hosts wait |
 //! | `preference` | which members get connections only where no other answers |
 //! | `reachability` | whether any member answers |
 
 mod balancers;
-mod cluster_routing;
 mod configurations;
 mod identity;
 mod known_templates;
@@ -27,6 +27,7 @@ mod pod_config;
 mod pod_routing;
 mod preference;
 mod reachability;
+mod release_blockers;
 mod release_wait_times;
 mod rendering;
 pub mod run;
@@ -37,5 +38,5 @@ mod template_store;
 mod templates;
 mod texts;
 
-pub use cluster_routing::open_goal;
 pub use configurations::has_no_released;
+pub use release_blockers::open_goal;

@@ -1,4 +1,4 @@
-//! Which configuration the pods of a load balancer run, for its condition. The evidence for releasing hosts is in `cluster_routing`.
+//! Which configuration the pods of a load balancer run, for its condition. The evidence for releasing hosts is in `release_blockers`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,34 +41,34 @@ pub(crate) fn pause(elapsed: Duration) -> Duration {
 
 /// Whether the pods follow the configuration.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Follows {
+pub(crate) enum Confirmation {
     /// Every live pod runs this configuration, and no connection to a host that it does not have is left.
-    All,
+    Complete,
     /// Some pods do not: the first of them, and what is wrong with it, for messages.
-    Not { pod: String, failed: Option<String> },
+    Missing { pod: String, failed: Option<String> },
 }
 
-impl Follows {
+impl Confirmation {
     /// When to ask again, `elapsed` after the configuration was applied.
     pub(crate) fn requeue(&self, elapsed: Duration) -> Option<Duration> {
         match self {
-            Self::All => None,
-            Self::Not { .. } => Some(pause(elapsed)),
+            Self::Complete => None,
+            Self::Missing { .. } => Some(pause(elapsed)),
         }
     }
 
     /// What to report, `elapsed` after the configuration was applied.
     pub(crate) fn problem(&self, elapsed: Duration) -> Option<Problem> {
         match self {
-            Self::All => None,
-            Self::Not {
+            Self::Complete => None,
+            Self::Missing {
                 pod,
                 failed: Some(reason),
             } => {
                 let message = format!("pod {pod} does not run the newest configuration: {reason}");
                 Some(Problem::new(PODS_FAIL, message))
             }
-            Self::Not { pod, failed: None } => (elapsed >= SLOW_AFTER).then(|| {
+            Self::Missing { pod, failed: None } => (elapsed >= SLOW_AFTER).then(|| {
                 let message = format!(
                     "pod {pod} has not confirmed within {} s that it runs the newest configuration",
                     SLOW_AFTER.as_secs()
@@ -80,19 +80,19 @@ impl Follows {
 }
 
 /// Queries every pod of a load balancer, also those that are about to end: they still route to members.
-pub(crate) async fn follows(pods: &TenantStore<Pod>, objects: &Objects<Applied>) -> Follows {
+pub(crate) async fn query_pods(pods: &TenantStore<Pod>, objects: &Objects<Applied>) -> Confirmation {
     let asked = pods::selected(pods, objects)
         .into_iter()
         .filter(|pod| is_live(pod))
-        .map(|pod| follows_one(pod, objects.config_digest()));
+        .map(|pod| query_pod(pod, objects.config_digest()));
     let asked: Vec<_> = asked.collect();
     let mut answers = stream::iter(asked).buffered(MAX_CONCURRENT_QUERIES);
     while let Some(answer) = answers.next().await {
-        if answer != Follows::All {
+        if answer != Confirmation::Complete {
             return answer;
         }
     }
-    Follows::All
+    Confirmation::Complete
 }
 
 /// Whether HAProxy runs in a pod. If not, it reads the newest configuration when it starts.
@@ -110,7 +110,7 @@ fn is_live(pod: &Pod) -> bool {
 }
 
 /// Whether one pod runs the configuration: its sidecar reports that; without a sidecar, a pod runs the configuration with which it was started.
-pub(crate) async fn follows_one(pod: Arc<Pod>, configuration: &str) -> Follows {
+pub(crate) async fn query_pod(pod: Arc<Pod>, configuration: &str) -> Confirmation {
     let (running, wanted) = if pod_http::port(&pod, REPORT_PORT_NAME).is_some() {
         (reported(&pod).await, texts::digest(configuration))
     } else {
@@ -121,23 +121,23 @@ pub(crate) async fn follows_one(pod: Arc<Pod>, configuration: &str) -> Follows {
         (running, configuration)
     };
     if running.running.as_deref() == Some(wanted) {
-        return Follows::All;
+        return Confirmation::Complete;
     }
-    Follows::Not {
+    Confirmation::Missing {
         pod: pod.name_any(),
         failed: running.failed,
     }
 }
 
 /// Whether HAProxy, which does not run in this pod, will start with a configuration: its sidecar reports it.
-pub(crate) async fn starts_with(pod: Arc<Pod>, digest: &str) -> Follows {
+pub(crate) async fn query_start(pod: Arc<Pod>, digest: &str) -> Confirmation {
     let answer = match pod_http::address(&pod, REPORT_PORT_NAME) {
         Some(address) => pod_http::get(address, STARTS_WITH_PATH).await,
         None => None,
     };
     match answer {
-        Some((StatusCode::OK, body)) if body == digest.as_bytes() => Follows::All,
-        Some(_) | None => Follows::Not {
+        Some((StatusCode::OK, body)) if body == digest.as_bytes() => Confirmation::Complete,
+        Some(_) | None => Confirmation::Missing {
             pod: pod.name_any(),
             failed: None,
         },
@@ -198,11 +198,11 @@ mod tests {
         let running = json!({"running": {}});
         let new = Arc::new(pod(&json!({annotation: "new"}), &running));
         let old = Arc::new(pod(&json!({annotation: "old"}), &running));
-        assert_eq!(follows_one(new, "new").await, Follows::All);
-        let follows = follows_one(old, "new").await;
+        assert_eq!(query_pod(new, "new").await, Confirmation::Complete);
+        let follows = query_pod(old, "new").await;
         assert_eq!(
             follows,
-            Follows::Not {
+            Confirmation::Missing {
                 pod: "lb-1".to_owned(),
                 failed: None
             }
@@ -210,12 +210,12 @@ mod tests {
         assert_eq!(follows.problem(Duration::from_secs(1)), None, "it takes a while");
         assert_eq!(follows.problem(SLOW_AFTER).unwrap().reason, PROGRESSING);
         assert!(follows.requeue(SLOW_AFTER) > follows.requeue(Duration::ZERO));
-        assert_eq!(Follows::All.requeue(SLOW_AFTER), None);
+        assert_eq!(Confirmation::Complete.requeue(SLOW_AFTER), None);
     }
 
     #[test]
     fn a_configuration_that_haproxy_refuses_is_reported() {
-        let refused = Follows::Not {
+        let refused = Confirmation::Missing {
             pod: "lb-1".to_owned(),
             failed: Some("[ALERT] no".to_owned()),
         };
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// A user who may change the pods of a load balancer decides what answers there. [`follows_one`] and [`starts_with`] are all that a pass
+    /// A user who may change the pods of a load balancer decides what answers there. [`query_pod`] and [`query_start`] are all that a pass
     /// asks of a pod, so they bound how long pods keep a pass of their own cluster, and what they make the agent keep in memory.
     #[tokio::test]
     async fn a_pod_that_answers_nonsense_is_asked_for_seconds_only() {
@@ -300,7 +300,7 @@ mod tests {
                 },
             ]
         };
-        let expected = Follows::Not {
+        let expected = Confirmation::Missing {
             pod: "lb-1".to_owned(),
             failed: None,
         };
@@ -311,9 +311,9 @@ mod tests {
             let pod = at(&listener);
             let follows = async {
                 if runs {
-                    follows_one(pod, "00ff").await
+                    query_pod(pod, "00ff").await
                 } else {
-                    starts_with(pod, "00ff").await
+                    query_start(pod, "00ff").await
                 }
             };
             tokio::join!(follows, answer.serve(&listener))

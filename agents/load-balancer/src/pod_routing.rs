@@ -22,14 +22,14 @@ pub(crate) struct Desired<'a> {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Routing<'a> {
     /// It routes to no host that leaves.
-    None,
+    No,
     /// It may; for messages.
-    Some(String),
+    Possible(String),
     /// The pod's sidecar reports whether HAProxy runs the configuration of this digest.
-    Ask(&'a str),
+    QueryRunning(&'a str),
     /// HAProxy does not run in the pod. The sidecar reports whether HAProxy will start with the configuration of this digest: after HAProxy has
     /// refused a configuration, the one before is in its place.
-    AskDown(&'a str),
+    QueryStart(&'a str),
 }
 
 /// Whether a pod routes to hosts that leave.
@@ -37,23 +37,23 @@ pub(crate) fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
     // The pod of a template check has no Service, and routes nothing.
     let checks = pod.labels().contains_key(labels::TEMPLATE_CHECK);
     if checks || is_finished(pod) {
-        return Routing::None;
+        return Routing::No;
     }
     let name = pod.name_any();
     if pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none()) {
         // The pod has read no configuration yet, and will read one on the API server; a pod of the Airship SIP operator reads its own.
         let is_ours = pod.labels().contains_key(labels::CLUSTER_NAME);
         return if is_ours {
-            Routing::None
+            Routing::No
         } else {
-            Routing::Some(format!(
+            Routing::Possible(format!(
                 "pod {name} belongs to a Deployment of the Airship SIP operator, and may route to hosts that are being released"
             ))
         };
     }
     let instance = pod.labels().get(labels::INSTANCE).map_or("", String::as_str);
     let Some(configuration) = desired.configurations.get(instance) else {
-        return Routing::Some(format!(
+        return Routing::Possible(format!(
             "pod {name} of {instance} still runs: the spec no longer has an entry for {instance}, or the agent cannot apply its change (another message of this condition has the cause)"
         ));
     };
@@ -61,24 +61,24 @@ pub(crate) fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
         if !desired.have_sidecars {
             // Without sidecars a text names no placement: the same text may have been replaced and restored, and the sidecar may still read the
             // one in between.
-            return Routing::Some(format!(
+            return Routing::Possible(format!(
                 "pod {name} still has a sidecar, which the site no longer has"
             ));
         }
         let digest = texts::digest(configuration);
         return if is_down(pod) {
-            Routing::AskDown(digest)
+            Routing::QueryStart(digest)
         } else {
-            Routing::Ask(digest)
+            Routing::QueryRunning(digest)
         };
     }
     // Without a sidecar the pod runs the configuration for which it was made, at the latest when it starts. If load balancers are rendered with a
     // sidecar, nothing distinguishes it from a pod that has started with another configuration since.
     let made_for = pod.annotations().get(annotations::CONFIG_HASH);
     if !desired.have_sidecars && made_for.is_some_and(|made_for| made_for == configuration) {
-        return Routing::None;
+        return Routing::No;
     }
-    Routing::Some(format!("pod {name} runs an earlier configuration"))
+    Routing::Possible(format!("pod {name} runs an earlier configuration"))
 }
 
 /// Whether the kubelet reports that no container runs, and why. A container that is about to start counts as running.
@@ -161,42 +161,46 @@ mod tests {
         let of_sip = with(pod(&up), "/metadata/labels", json!({(labels::INSTANCE): "lb"}));
         let earlier = "pod lb-1 runs an earlier configuration";
         let dropped = "pod lb-1 of dropped still runs: the spec no longer has an entry for dropped, or the agent cannot apply its change (another message of this condition has the cause)";
-        let some = |why: &str| Routing::Some(why.to_owned());
+        let some = |why: &str| Routing::Possible(why.to_owned());
         for (what, pod, expected) in [
-            ("it runs", pod(&up), Routing::Ask(DIGEST)),
+            ("it runs", pod(&up), Routing::QueryRunning(DIGEST)),
             (
                 "it is about to start",
                 pod(&json!({"waiting": {"reason": "ContainerCreating"}})),
-                Routing::Ask(DIGEST),
+                Routing::QueryRunning(DIGEST),
             ),
-            ("its state is not known", pod(&json!({})), Routing::Ask(DIGEST)),
+            (
+                "its state is not known",
+                pod(&json!({})),
+                Routing::QueryRunning(DIGEST),
+            ),
             (
                 "no container is known",
                 with(pod(&up), "/status/containerStatuses", json!([])),
-                Routing::Ask(DIGEST),
+                Routing::QueryRunning(DIGEST),
             ),
-            ("HAProxy has crashed", pod(&crashed), Routing::AskDown(DIGEST)),
+            ("HAProxy has crashed", pod(&crashed), Routing::QueryStart(DIGEST)),
             (
                 "HAProxy has ended",
                 pod(&json!({"terminated": {"exitCode": 1}})),
-                Routing::AskDown(DIGEST),
+                Routing::QueryStart(DIGEST),
             ),
             (
                 "it is on no node",
                 with(pod(&up), "/spec/nodeName", Value::Null),
-                Routing::None,
+                Routing::No,
             ),
             (
                 "it has ended",
                 with(pod(&up), "/status/phase", json!("Failed")),
-                Routing::None,
+                Routing::No,
             ),
-            ("a template is checked", check, Routing::None),
+            ("a template is checked", check, Routing::No),
             ("its entry is dropped", other.clone(), some(dropped)),
             (
                 "dropped, and on no node: its configuration is asked",
                 with(other, "/spec/nodeName", Value::Null),
-                Routing::None,
+                Routing::No,
             ),
             (
                 "the Airship SIP operator made it, and it is on no node",
@@ -205,7 +209,7 @@ mod tests {
                     "pod lb-1 belongs to a Deployment of the Airship SIP operator, and may route to hosts that are being released",
                 ),
             ),
-            ("made for this", without_sidecar(pod(&up), DIGEST), Routing::None),
+            ("made for this", without_sidecar(pod(&up), DIGEST), Routing::No),
             (
                 "made for another",
                 without_sidecar(pod(&up), "11ee"),
@@ -234,7 +238,7 @@ mod tests {
     fn a_pod_is_believed_by_what_it_was_made_for() {
         let up = pod(&json!({"running": {}}));
         let again = "00ff.8";
-        let earlier = || Routing::Some("pod lb-1 runs an earlier configuration".to_owned());
+        let earlier = || Routing::Possible("pod lb-1 runs an earlier configuration".to_owned());
         for (what, pod, configuration, have_sidecars, expected) in [
             (
                 "the text is that of before again",
@@ -248,21 +252,21 @@ mod tests {
                 without_sidecar(up.clone(), again),
                 again,
                 false,
-                Routing::None,
+                Routing::No,
             ),
             (
                 "its sidecar knows the text",
                 up.clone(),
                 again,
                 true,
-                Routing::Ask(DIGEST),
+                Routing::QueryRunning(DIGEST),
             ),
             (
                 "its sidecar may read later what has come and gone",
                 up.clone(),
                 again,
                 false,
-                Routing::Some("pod lb-1 still has a sidecar, which the site no longer has".to_owned()),
+                Routing::Possible("pod lb-1 still has a sidecar, which the site no longer has".to_owned()),
             ),
             (
                 "it has no sidecar yet",

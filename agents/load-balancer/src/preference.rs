@@ -68,7 +68,7 @@ impl<'a> Preference<'a> {
 }
 
 /// Prefers all members, if none would be preferred.
-pub(crate) fn settle(members: &mut [Member]) {
+pub(crate) fn prefer_all_if_none(members: &mut [Member]) {
     if members.iter().all(|member| member.is_backup) {
         for member in members {
             member.is_backup = false;
@@ -126,7 +126,7 @@ mod tests {
             (&[], &[]),
         ] {
             let mut members = members(backups);
-            settle(&mut members);
+            prefer_all_if_none(&mut members);
             let found: Vec<bool> = members.iter().map(|member| member.is_backup).collect();
             assert_eq!(found, expected);
         }

@@ -39,9 +39,9 @@ type Address = (String, u16);
 
 /// The load balancers whose pods answer, and all report that no member does.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Unserved(Arc<Mutex<BTreeSet<Key>>>);
+pub(crate) struct UnreachableBalancers(Arc<Mutex<BTreeSet<Key>>>);
 
-impl Unserved {
+impl UnreachableBalancers {
     /// Whether all pods of a load balancer that answer report that no member does.
     pub(crate) fn contains(&self, namespace: &str, name: &str) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +59,7 @@ impl Unserved {
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             rounds.tick().await;
-            let (unserved, clusters) = round(&pods.state()).await;
+            let (unserved, clusters) = query_round(&pods.state()).await;
             let before = {
                 let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
                 std::mem::replace(&mut *known, unserved.clone())
@@ -78,7 +78,7 @@ impl Unserved {
 }
 
 /// Queries every pod that serves.
-async fn round(all: &[Arc<Pod>]) -> (BTreeSet<Key>, BTreeMap<Key, ObjectRef<SIPCluster>>) {
+async fn query_round(all: &[Arc<Pod>]) -> (BTreeSet<Key>, BTreeMap<Key, ObjectRef<SIPCluster>>) {
     let mut clusters = BTreeMap::new();
     let mut asked: BTreeMap<String, Vec<(Key, Address)>> = BTreeMap::new();
     for pod in all.iter().filter(|pod| pods::is_ready(pod)) {
@@ -90,8 +90,8 @@ async fn round(all: &[Arc<Pod>]) -> (BTreeSet<Key>, BTreeMap<Key, ObjectRef<SIPC
             asked.entry(key.0.clone()).or_default().push((key, address));
         }
     }
-    let at_once = Semaphore::new(MAX_CONCURRENT_QUERIES);
-    let answers = join_all(asked.into_values().map(|pods| ask_pods(pods, &at_once))).await;
+    let permits = Semaphore::new(MAX_CONCURRENT_QUERIES);
+    let answers = join_all(asked.into_values().map(|pods| query_pods(pods, &permits))).await;
     let answers = answers.into_iter().flatten();
     let mut served: BTreeMap<Key, bool> = BTreeMap::new();
     for (key, answer) in answers {
@@ -104,11 +104,11 @@ async fn round(all: &[Arc<Pod>]) -> (BTreeSet<Key>, BTreeMap<Key, ObjectRef<SIPC
 }
 
 /// Queries the pods of one namespace, a few at a time, so that pods that do not answer delay those of other namespaces by no more.
-async fn ask_pods(pods: Vec<(Key, Address)>, at_once: &Semaphore) -> Vec<(Key, Option<bool>)> {
+async fn query_pods(pods: Vec<(Key, Address)>, permits: &Semaphore) -> Vec<(Key, Option<bool>)> {
     let asked = pods.into_iter().map(|(key, address)| async move {
         // The semaphore is never closed.
-        let _place = at_once.acquire().await.ok();
-        (key, ask_pod(address).await)
+        let _place = permits.acquire().await.ok();
+        (key, query_pod(address).await)
     });
     let answers = stream::iter(asked).buffer_unordered(MAX_CONCURRENT_QUERIES_PER_NAMESPACE);
     answers.take_until(sleep(ROUND_TIMEOUT)).collect().await
@@ -119,7 +119,7 @@ fn key(pod: &Pod) -> Option<Key> {
 }
 
 /// Whether a member answers, as one pod reports it; `None` without a report.
-async fn ask_pod(address: (String, u16)) -> Option<bool> {
+async fn query_pod(address: (String, u16)) -> Option<bool> {
     match pod_http::get(address, MEMBERS_PATH).await?.0 {
         StatusCode::OK => Some(true),
         StatusCode::SERVICE_UNAVAILABLE => Some(false),
@@ -152,7 +152,7 @@ mod tests {
         let good = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let many = pods("silent", &silent, 1_000);
         let one = pods("good", &good, 1);
-        let at_once = Semaphore::new(MAX_CONCURRENT_QUERIES);
+        let permits = Semaphore::new(MAX_CONCURRENT_QUERIES);
         let serve = async {
             let (mut stream, _) = good.accept().await.unwrap();
             stream.read_u8().await.unwrap();
@@ -163,8 +163,8 @@ mod tests {
         let answered = timeout(Duration::from_secs(5), async {
             tokio::select! {
                 biased;
-                answers = ask_pods(many, &at_once) => panic!("{} silent pods were asked first", answers.len()),
-                answers = ask_pods(one, &at_once) => answers,
+                answers = query_pods(many, &permits) => panic!("{} silent pods were asked first", answers.len()),
+                answers = query_pods(one, &permits) => answers,
                 () = serve => unreachable!(),
             }
         });

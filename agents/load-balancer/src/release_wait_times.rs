@@ -12,9 +12,9 @@ use kube::runtime::reflector::{ObjectRef, Store};
 
 /// The newest release for which the pods of each cluster are asked, and since when.
 #[derive(Debug, Default)]
-pub(crate) struct Waits(Mutex<HashMap<ObjectRef<SIPCluster>, (Drained, Instant)>>);
+pub(crate) struct ReleaseWaitTimes(Mutex<HashMap<ObjectRef<SIPCluster>, (Drained, Instant)>>);
 
-impl Waits {
+impl ReleaseWaitTimes {
     /// How long the pods of a cluster have been asked whether they no longer route to hosts that are released up to `goal`. `clusters`: the existing
     /// ones; the times of others are removed.
     pub(crate) fn waited(
@@ -59,7 +59,7 @@ mod tests {
         let (clusters, mut writer) = store();
         let shop = cluster("shop");
         writer.apply_watcher_event(&Event::Apply(shop.clone()));
-        let waits = Waits::default();
+        let waits = ReleaseWaitTimes::default();
         let start = Instant::now();
         let waited = |revision, seconds| {
             let goal = Drained { epoch: 1, revision };
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_that_are_gone_are_forgotten() {
+    fn wait_times_of_deleted_clusters_are_forgotten() {
         let (clusters, mut writer) = store();
         let (shop, bank) = (cluster("shop"), cluster("bank"));
         let goal = Drained {
@@ -83,7 +83,7 @@ mod tests {
             revision: 5,
         };
         writer.apply_watcher_event(&Event::Apply(shop.clone()));
-        let waits = Waits::default();
+        let waits = ReleaseWaitTimes::default();
         let now = Instant::now();
         waits.waited(&clusters, &shop, goal, now);
         writer.apply_watcher_event(&Event::Delete(shop.clone()));

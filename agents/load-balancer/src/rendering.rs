@@ -16,9 +16,9 @@ use render::load_balancer::{self, Access, Member, Plan, Sidecar};
 use crate::{
     balancers::Balancer,
     configurations,
-    known_templates::Accepted,
+    known_templates::AcceptedTemplate,
     preference::Preference,
-    templates::Chosen,
+    templates::ChosenTemplate,
     texts::{self, CurrentText},
 };
 
@@ -29,9 +29,9 @@ const CHECK_POLL_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Inputs {
     /// The template to use; `None` where the operators have written none.
-    pub(crate) chosen: Option<Chosen>,
+    pub(crate) chosen: Option<ChosenTemplate>,
     /// The configuration on the API server; `None` where a sidecar reports which one runs.
-    pub(crate) standing: Option<CurrentText>,
+    pub(crate) current_text: Option<CurrentText>,
 }
 
 /// The objects of a load balancer.
@@ -39,14 +39,14 @@ pub(crate) fn render(
     scope: Scope<'_>,
     balancer: &Balancer,
     sidecar: Option<&Sidecar>,
-    Inputs { chosen, standing }: Inputs,
+    Inputs { chosen, current_text }: Inputs,
 ) -> Rendered {
     let plan = balancer.plan(scope.cluster, sidecar);
     let preference = Preference::new(scope.observed.object(), sidecar);
     let (members, without_address) = balancer.members(scope.members, &preference);
     let (objects, problem) = match chosen {
         None => (plan.objects(&members), None),
-        Some(chosen) => by_template(&plan, &members, chosen),
+        Some(chosen) => render_from_template(&plan, &members, chosen),
     };
     let network = balancer.entry().network_id();
     let missing = without_address.into_iter();
@@ -56,7 +56,7 @@ pub(crate) fn render(
         .as_ref()
         .is_some_and(|problem| problem.reason != BAD_TEMPLATE);
     Rendered {
-        objects: prepared(objects, scope.observed.placement(), standing.as_ref()),
+        objects: prepare(objects, scope.observed.placement(), current_text.as_ref()),
         findings: Findings {
             problems: missing.collect(),
             substitutes: problem.into_iter().collect(),
@@ -67,17 +67,17 @@ pub(crate) fn render(
 }
 
 /// The objects, and what is wrong with the template that they should be rendered by.
-fn by_template(
+fn render_from_template(
     plan: &Plan<'_>,
     members: &[Member],
-    chosen: Chosen,
+    chosen: ChosenTemplate,
 ) -> (load_balancer::Objects, Option<Problem>) {
-    let Chosen {
-        by,
+    let ChosenTemplate {
+        accepted,
         mut problem,
         source,
     } = chosen;
-    let rendered = by.and_then(|Accepted { template, image }| {
+    let rendered = accepted.and_then(|AcceptedTemplate { template, image }| {
         match plan.objects_from_template(members, &template, &image) {
             Ok(objects) => Some(objects),
             // The image has accepted the template with other members.
@@ -105,20 +105,20 @@ fn by_template(
 
 /// Prepares the objects. `held`: the placement in the status. The configuration names its revision even if the text is otherwise the same: a
 /// member may come and leave again before any replica has written a text with it, and a former Lease holder may still write that text.
-fn prepared(
+fn prepare(
     rendered: load_balancer::Objects,
     held: Option<&Placement>,
-    standing: Option<&CurrentText>,
+    current_text: Option<&CurrentText>,
 ) -> Objects<Prepared> {
-    let position = held.map(configurations::position);
+    let position = held.map(configurations::placement_annotation);
     // A sidecar reports by the digest which configuration it has read.
     let rendered = match &position {
         Some(position) if rendered.access.is_some() => rendered.for_placement(position),
         Some(_) | None => rendered,
     };
     let digest = rendered.config_digest();
-    let mark = standing.and_then(|standing| standing.mark(&digest));
-    let configuration = texts::marked(&digest, mark.as_deref());
+    let mark = current_text.and_then(|current_text| current_text.mark(&digest));
+    let configuration = texts::with_mark(&digest, mark.as_deref());
     let load_balancer::Objects {
         mut config_map,
         mut deployment,
@@ -173,9 +173,9 @@ mod tests {
         api::Cluster::parse(&object).unwrap()
     }
 
-    fn chosen(by: Option<&str>, problem: Option<Problem>) -> Chosen {
-        Chosen {
-            by: by.map(|text| Accepted {
+    fn chosen(text: Option<&str>, problem: Option<Problem>) -> ChosenTemplate {
+        ChosenTemplate {
+            accepted: text.map(|text| AcceptedTemplate {
                 template: Template::parse(text).unwrap(),
                 image: "haproxy:2.8".to_owned(),
             }),
@@ -193,8 +193,11 @@ mod tests {
         for (chosen, expected) in [
             (chosen(Some("global\n"), None), None),
             (
-                chosen(None, Some(Problem::new(PROGRESSING, "it is being checked"))),
-                Some("it is being checked; meanwhile: the built-in configuration"),
+                chosen(
+                    None,
+                    Some(Problem::new(PROGRESSING, "the template is being checked")),
+                ),
+                Some("the template is being checked; meanwhile: the built-in configuration"),
             ),
             (
                 chosen(Some("global\n"), Some(Problem::new(BAD_TEMPLATE, "so not"))),
@@ -205,13 +208,13 @@ mod tests {
                 Some("in its place: the built-in configuration"),
             ),
         ] {
-            let (objects, problem) = by_template(&plan, &members, chosen);
+            let (objects, problem) = render_from_template(&plan, &members, chosen);
             let message = problem.map(|problem| problem.message).unwrap_or_default();
             match expected {
                 Some(end) => assert!(message.ends_with(end), "{message}"),
                 None => assert!(message.is_empty(), "{message}"),
             }
-            let objects: Objects<Prepared> = prepared(objects, None, None);
+            let objects: Objects<Prepared> = prepare(objects, None, None);
             assert_eq!(objects.name(), "loadbalancer-controlplane-shop");
         }
     }
@@ -220,9 +223,9 @@ mod tests {
     fn pods_are_made_for_the_text_and_its_mark() {
         let cluster = cluster();
         let plan = Balancer::all(&cluster).remove(0);
-        let hash = |standing: Option<CurrentText>| {
+        let hash = |current_text: Option<CurrentText>| {
             let plan = plan.plan(&cluster, None);
-            let objects = prepared(plan.objects(&[]), None, standing.as_ref());
+            let objects = prepare(plan.objects(&[]), None, current_text.as_ref());
             let template = objects.deployment().spec.template.metadata.clone().unwrap();
             let hash = template.annotations.unwrap()[annotations::CONFIG_HASH].clone();
             assert_eq!(hash, objects.config_digest());
@@ -253,7 +256,7 @@ mod tests {
                 "namespace": "metal", "name": "h1", "uid": "u", "role": "Worker", "state": "Releasing", "revision": revision,
             }]});
             let held: Placement = serde_json::from_value(held).unwrap();
-            let objects = prepared(balancer.plan(&cluster, sidecar).objects(&[]), Some(&held), None);
+            let objects = prepare(balancer.plan(&cluster, sidecar).objects(&[]), Some(&held), None);
             objects.config_digest().to_owned()
         };
         assert_eq!(digest(Some(&sidecar), 5), digest(Some(&sidecar), 5));
@@ -270,7 +273,7 @@ mod tests {
             image: "sidecar:1".parse().unwrap(),
         };
         for (sidecar, expected) in [(Some(&sidecar), false), (None, true)] {
-            let objects = prepared(balancer.plan(&cluster, sidecar).objects(&[]), None, None);
+            let objects = prepare(balancer.plan(&cluster, sidecar).objects(&[]), None, None);
             for kind in [Kind::RoleBinding, Kind::Role, Kind::ServiceAccount] {
                 assert_eq!(objects.without().contains(&kind), expected, "{kind:?}");
             }

@@ -16,12 +16,12 @@ use render::load_balancer::{API_SERVER_PORT, Sidecar};
 
 use crate::{
     balancers::Balancer,
-    cluster_routing::{self, Evidence},
     identity::IDENTITY,
-    pod_config::{self, Follows},
+    pod_config::{self, Confirmation},
     preference::Preference,
-    reachability::Unserved,
-    release_wait_times::Waits,
+    reachability::UnreachableBalancers,
+    release_blockers::{self, Evidence},
+    release_wait_times::ReleaseWaitTimes,
     rendering::{self, Inputs},
     templates::Templates,
     texts::CurrentText,
@@ -34,8 +34,8 @@ pub(crate) struct LoadBalancers {
     /// Makes a running HAProxy follow its configuration; without it, new pods start for every change.
     sidecar: Option<Sidecar>,
     templates: Templates,
-    unserved: Unserved,
-    waits: Waits,
+    unreachable: UnreachableBalancers,
+    waits: ReleaseWaitTimes,
 }
 
 impl LoadBalancers {
@@ -46,8 +46,8 @@ impl LoadBalancers {
             stores: watches.stores().clone(),
             sidecar,
             templates: Templates::new(watches),
-            unserved: Unserved::default(),
-            waits: Waits::default(),
+            unreachable: UnreachableBalancers::default(),
+            waits: ReleaseWaitTimes::default(),
         }
     }
 
@@ -57,7 +57,7 @@ impl LoadBalancers {
         watches: &Watches,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + use<> {
         let (pods, triggers) = (self.stores.pods.clone(), watches.triggers());
-        self.unserved.clone().watch(pods, triggers)
+        self.unreachable.clone().watch(pods, triggers)
     }
 }
 
@@ -102,13 +102,13 @@ impl Service for LoadBalancers {
     }
 
     async fn prepare(&self, scope: Scope<'_>, entry: &Balancer) -> Result<Inputs, Error> {
-        let standing = if self.sidecar.is_some() {
+        let current_text = if self.sidecar.is_some() {
             None
         } else {
             Some(CurrentText::find(&self.client, scope.observed, entry.name()).await?)
         };
         let chosen = self.templates.choose(scope, entry, self.sidecar.as_ref()).await?;
-        Ok(Inputs { chosen, standing })
+        Ok(Inputs { chosen, current_text })
     }
 
     fn render(&self, scope: Scope<'_>, entry: &Balancer, inputs: Inputs) -> Rendered {
@@ -124,24 +124,25 @@ impl Service for LoadBalancers {
     ) -> Probe {
         let preference = Preference::new(scope.observed.object(), self.sidecar.as_ref());
         let (members, _) = entry.members(scope.members, &preference);
-        let unserved = !members.is_empty() && self.unserved.contains(&objects.namespace(), &objects.name());
-        let follows = if confirmed {
-            Follows::All
+        let unreachable =
+            !members.is_empty() && self.unreachable.contains(&objects.namespace(), &objects.name());
+        let confirmation = if confirmed {
+            Confirmation::Complete
         } else {
-            pod_config::follows(&self.stores.pods, objects).await
+            pod_config::query_pods(&self.stores.pods, objects).await
         };
         let age = objects.age();
         Probe {
-            problem: follows.problem(age),
+            problem: confirmation.problem(age),
             fault: None,
-            remark: unserved
+            remark: unreachable
                 .then_some(Remark {
                     reason: NO_REACHABLE_BACKEND,
                     text: "no member answers".into(),
                 })
                 .or_else(|| preference.remark(&members)),
-            confirmed: follows == Follows::All,
-            requeue: follows.requeue(age),
+            confirmed: confirmation == Confirmation::Complete,
+            requeue: confirmation.requeue(age),
         }
     }
 
@@ -152,7 +153,7 @@ impl Service for LoadBalancers {
             waits: &self.waits,
             have_sidecars: self.sidecar.is_some(),
         };
-        cluster_routing::drain(evidence, observed, desired).await
+        release_blockers::drain(evidence, observed, desired).await
     }
 
     fn retain(&self, cluster: &SIPCluster, names: &[&str]) {

@@ -27,7 +27,7 @@ const MAX_REPORTED_LINES: usize = 5;
 /// Characters of these lines that are reported at most.
 const MAX_REPORTED_CHARACTERS: usize = 1_000;
 /// Directory of the checked files in the pod, which is left out of reports.
-const DIRECTORY: &str = "/usr/local/etc/haproxy/";
+const CHECKED_DIRECTORY: &str = "/usr/local/etc/haproxy/";
 /// Exit code of haproxy when it refuses a configuration. Other codes mean that it could not run.
 const REFUSED_EXIT_CODE: i32 = 1;
 
@@ -39,7 +39,7 @@ pub(crate) enum Outcome {
     /// It refuses it, with these alerts.
     Refused(String),
     /// Not known yet; why.
-    Open(Problem),
+    Pending(Problem),
 }
 
 /// Observes a check, and begins it where there is none. A check that the API server refuses is tried again.
@@ -53,10 +53,16 @@ pub(crate) async fn observe(
         return Ok(outcome(pod, |file, number| check.line(file, number)));
     }
     match begin(client, check).await {
-        Ok(()) => Ok(Outcome::Open(Problem::new(PROGRESSING, "it is being checked"))),
+        Ok(()) => Ok(Outcome::Pending(Problem::new(
+            PROGRESSING,
+            "the template is being checked",
+        ))),
         Err(error) if apply::code(&error).is_some_and(|code| (400..500).contains(&code)) => {
-            let message = format!("it cannot be checked: {}", apply::reason(&error));
-            Ok(Outcome::Open(Problem::new(REFUSED, message)))
+            let message = format!(
+                "the check of the template cannot be started: {}",
+                apply::reason(&error)
+            );
+            Ok(Outcome::Pending(Problem::new(REFUSED, message)))
         }
         Err(error) => Err(Error::kubernetes("start the check of a template")(error)),
     }
@@ -71,7 +77,7 @@ async fn begin(client: &Client, check: &Check) -> kube::Result<()> {
 }
 
 /// Deletes the Job of a check whose outcome is known; its pod and `ConfigMap` follow.
-pub(crate) async fn end(client: &Client, check: &Check) -> Result<(), Error> {
+pub(crate) async fn delete(client: &Client, check: &Check) -> Result<(), Error> {
     let jobs = Api::<Job>::namespaced(client.clone(), &check.job.namespace().unwrap_or_default());
     match jobs
         .delete(&check.job.name_any(), &DeleteParams::background())
@@ -99,7 +105,9 @@ fn outcome<'a>(pod: &Arc<Pod>, line: impl Fn(&str, usize) -> Option<&'a str>) ->
         Some("Failed") => failed(pod, line),
         _ => {
             let trouble = readiness::trouble(std::slice::from_ref(pod));
-            Outcome::Open(trouble.unwrap_or_else(|| Problem::new(PROGRESSING, "it is being checked")))
+            Outcome::Pending(
+                trouble.unwrap_or_else(|| Problem::new(PROGRESSING, "the template is being checked")),
+            )
         }
     }
 }
@@ -140,7 +148,7 @@ fn failed<'a>(pod: &Pod, line: impl Fn(&str, usize) -> Option<&'a str>) -> Outco
         pod.name_any(),
         of_container.unwrap_or_else(of_pod)
     );
-    Outcome::Open(Problem::new(PODS_FAIL, message))
+    Outcome::Pending(Problem::new(PODS_FAIL, message))
 }
 
 /// The first alerts in haproxy's output, with the line that they are about, since lines of the template and of its output have different numbers.
@@ -153,8 +161,8 @@ fn alerts<'a>(output: &str, line: impl Fn(&str, usize) -> Option<&'a str>) -> St
         alerts
     };
     let reported: Vec<&str> = reported.into_iter().take(MAX_REPORTED_LINES).collect();
-    let mut reported = reported.join("; ").replace(DIRECTORY, "");
-    if let Some(meant) = place(&reported).and_then(|(file, number)| line(file, number)) {
+    let mut reported = reported.join("; ").replace(CHECKED_DIRECTORY, "");
+    if let Some(meant) = parse_location(&reported).and_then(|(file, number)| line(file, number)) {
         reported = format!("{reported}; that line is: {}", meant.trim());
     }
     match reported.char_indices().nth(MAX_REPORTED_CHARACTERS) {
@@ -164,7 +172,7 @@ fn alerts<'a>(output: &str, line: impl Fn(&str, usize) -> Option<&'a str>) -> St
 }
 
 /// The first place that haproxy names: `parsing [FILE:LINE]`.
-fn place(output: &str) -> Option<(&str, usize)> {
+fn parse_location(output: &str) -> Option<(&str, usize)> {
     let (place, _) = output.split_once("parsing [")?.1.split_once(']')?;
     let (file, number) = place.rsplit_once(':')?;
     Some((file, number.parse().ok()?))
@@ -176,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    const SAID: &str = "[NOTICE]   (1) : haproxy version is 2.6.12\n\
+    const HAPROXY_OUTPUT: &str = "[NOTICE]   (1) : haproxy version is 2.6.12\n\
         [WARNING]  (1) : config : something odd\n\
         [ALERT]    (1) : config : parsing [/usr/local/etc/haproxy/members.cfg:12] : unknown keyword 'x'\n\
         [ALERT]    (1) : config : Fatal errors found in configuration.\n";
@@ -197,8 +205,8 @@ mod tests {
 
     #[test]
     fn a_template_is_refused_by_haproxys_own_words_alone() {
-        let open = |reason, message: &str| Outcome::Open(Problem::new(reason, message));
-        let (fine, refused) = (ended(0, "Completed", ""), ended(1, "Error", SAID));
+        let open = |reason, message: &str| Outcome::Pending(Problem::new(reason, message));
+        let (fine, refused) = (ended(0, "Completed", ""), ended(1, "Error", HAPROXY_OUTPUT));
         let alerts = "[ALERT]    (1) : config : parsing [members.cfg:12] : unknown keyword 'x'; \
                      [ALERT]    (1) : config : Fatal errors found in configuration.; that line is: x y";
         let line = |file: &str, number: usize| (file == "members.cfg" && number == 12).then_some("  x y");
@@ -206,11 +214,11 @@ mod tests {
             (json!({"phase": "Succeeded"}), Outcome::Accepted),
             (
                 json!({"phase": "Pending"}),
-                open(PROGRESSING, "it is being checked"),
+                open(PROGRESSING, "the template is being checked"),
             ),
             (
                 json!({"phase": "Running"}),
-                open(PROGRESSING, "it is being checked"),
+                open(PROGRESSING, "the template is being checked"),
             ),
             (
                 json!({"phase": "Failed", "containerStatuses": [fine, refused]}),

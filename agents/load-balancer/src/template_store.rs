@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::identity::MANAGER;
 
 /// Name of the `ConfigMap`.
-pub(crate) const NAME: &str = "sip-load-balancer-templates";
+pub(crate) const CONFIG_MAP_NAME: &str = "sip-load-balancer-templates";
 
 /// Accepted templates.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl TemplateStore {
 
     /// The template of a digest, if it is stored and has that digest.
     pub(crate) async fn get(&self, digest: &str) -> Result<Option<Template>, Error> {
-        let found = self.maps.get_opt(NAME).await;
+        let found = self.maps.get_opt(CONFIG_MAP_NAME).await;
         let found = found.map_err(Error::kubernetes("read the stored templates"))?;
         let text = found.and_then(|map| map.data?.remove(digest));
         let template = text.and_then(|text| Template::parse(&text).ok());
@@ -54,7 +54,7 @@ impl TemplateStore {
             Err(error) if apply::code(&error) == Some(404) => {
                 let first = ConfigMap {
                     metadata: ObjectMeta {
-                        name: Some(NAME.to_owned()),
+                        name: Some(CONFIG_MAP_NAME.to_owned()),
                         ..ObjectMeta::default()
                     },
                     data: Some(data.clone()),
@@ -92,7 +92,7 @@ impl TemplateStore {
             ..PatchParams::default()
         };
         self.maps
-            .patch(NAME, &params, &Patch::Merge(json!({"data": data})))
+            .patch(CONFIG_MAP_NAME, &params, &Patch::Merge(json!({"data": data})))
             .await
     }
 }

@@ -19,7 +19,7 @@ use render::load_balancer::{Check, Sidecar, template::Template};
 
 use crate::{
     balancers::Balancer,
-    known_templates::{Accepted, KnownTemplates, TemplateRecord},
+    known_templates::{AcceptedTemplate, KnownTemplates, TemplateRecord},
     preference::Preference,
     template_check::{self, Outcome},
     template_store::TemplateStore,
@@ -27,19 +27,19 @@ use crate::{
 
 /// A `ConfigMap` and its key, by SIP's names.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TemplateKey {
     /// Name of the `ConfigMap`.
     name: &'static str,
     key: &'static str,
 }
 
 /// Where the template for API servers is.
-const CONTROL_PLANE: Place = Place {
+const CONTROL_PLANE_TEMPLATE: TemplateKey = TemplateKey {
     name: "loadbalancercontrolplane",
     key: "loadBalancerControlPlane.cfg",
 };
 /// Where the template for workers is.
-const WORKER: Place = Place {
+const WORKER_TEMPLATE: TemplateKey = TemplateKey {
     name: "loadbalancerworker",
     key: "loadBalancerWorker.cfg",
 };
@@ -60,11 +60,11 @@ impl Templates {
         let client = watches.client().clone();
         let store = TemplateStore::new(client.clone(), watches.namespace());
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), watches.namespace());
-        let mut watch = |place: Place| {
+        let mut watch = |place: TemplateKey| {
             let by_name = watcher::Config::default().fields(&format!("metadata.name={}", place.name));
             watches.read_for_all(maps.clone(), by_name)
         };
-        let (control_plane, worker) = (watch(CONTROL_PLANE), watch(WORKER));
+        let (control_plane, worker) = (watch(CONTROL_PLANE_TEMPLATE), watch(WORKER_TEMPLATE));
         Self {
             client,
             control_plane,
@@ -85,17 +85,17 @@ impl Templates {
     }
 
     /// The `ConfigMap` with the template for a load balancer, if there is one.
-    fn written(&self, balancer: &Balancer) -> Option<Written> {
+    fn find_written(&self, balancer: &Balancer) -> Option<WrittenTemplate> {
         let (place, store) = match balancer {
-            Balancer::ControlPlane(_) => (CONTROL_PLANE, &self.control_plane),
-            Balancer::Worker(_) => (WORKER, &self.worker),
+            Balancer::ControlPlane(_) => (CONTROL_PLANE_TEMPLATE, &self.control_plane),
+            Balancer::Worker(_) => (WORKER_TEMPLATE, &self.worker),
         };
         let found = store
             .state()
             .into_iter()
             .find(|map| map.name_any() == place.name)?;
         let text = found.data.as_ref().and_then(|data| data.get(place.key)).cloned();
-        Some(Written {
+        Some(WrittenTemplate {
             source: format!(
                 "ConfigMap {}/{}, key {}",
                 self.store.namespace(),
@@ -121,7 +121,7 @@ impl Templates {
         let accepted = match annotation(annotations::TEMPLATE).zip(annotation(annotations::TEMPLATE_IMAGE)) {
             Some((digest, image)) => {
                 let template = self.store.get(&digest).await?;
-                template.map(|template| Accepted { template, image })
+                template.map(|template| AcceptedTemplate { template, image })
             }
             None => None,
         };
@@ -147,7 +147,7 @@ impl Templates {
         let keys = match self.store.put(template).await {
             Ok(keys) => keys,
             Err(error) if apply::code(&error).is_some_and(|code| (400..500).contains(&code)) => {
-                let message = format!("it cannot be stored: {}", apply::reason(&error));
+                let message = format!("the template cannot be stored: {}", apply::reason(&error));
                 return Ok(Some(Problem::new(REFUSED, message)));
             }
             Err(error) => return Err(Error::kubernetes("store a template")(error)),
@@ -171,15 +171,15 @@ impl Templates {
         scope: Scope<'_>,
         balancer: &Balancer,
         sidecar: Option<&Sidecar>,
-    ) -> Result<Option<Chosen>, Error> {
+    ) -> Result<Option<ChosenTemplate>, Error> {
         let balanced = (scope.observed.object(), balancer.name());
-        let Some(Written { source, text }) = self.written(balancer) else {
+        let Some(WrittenTemplate { source, text }) = self.find_written(balancer) else {
             self.known.forget(balanced.0, balanced.1);
             return Ok(None);
         };
         let known = self.lookup(balanced).await?;
-        let instead = |problem| Chosen {
-            by: known.accepted.clone(),
+        let instead = |problem| ChosenTemplate {
+            accepted: known.accepted.clone(),
             problem: Some(problem),
             source: source.clone(),
         };
@@ -196,8 +196,8 @@ impl Templates {
             && accepted.template == wanted
             && accepted.image == image
         {
-            return Ok(Some(Chosen {
-                by: Some(accepted.clone()),
+            return Ok(Some(ChosenTemplate {
+                accepted: Some(accepted.clone()),
                 problem: None,
                 source,
             }));
@@ -208,22 +208,26 @@ impl Templates {
             Ok(check) => check,
             Err(error) => return Ok(Some(instead(bad(&error.to_string())))),
         };
-        let wanted = Accepted {
+        let wanted = AcceptedTemplate {
             template: wanted,
             image: image.to_owned(),
         };
-        let (by, problem) = self.checked(balanced, known, &check, wanted).await?;
-        Ok(Some(Chosen { by, problem, source }))
+        let (accepted, problem) = self.choose_by_check(balanced, known, &check, wanted).await?;
+        Ok(Some(ChosenTemplate {
+            accepted,
+            problem,
+            source,
+        }))
     }
 
     /// Chooses by the outcome of a check.
-    async fn checked(
+    async fn choose_by_check(
         &self,
         balanced: (&SIPCluster, &str),
         known: TemplateRecord,
         check: &Check,
-        wanted: Accepted,
-    ) -> Result<(Option<Accepted>, Option<Problem>), Error> {
+        wanted: AcceptedTemplate,
+    ) -> Result<(Option<AcceptedTemplate>, Option<Problem>), Error> {
         let TemplateRecord { accepted, refused } = known;
         // A template that another image has accepted and this one refuses is no longer a fallback.
         let other = accepted
@@ -233,15 +237,15 @@ impl Templates {
             return Ok((other, Some(Problem::new(BAD_TEMPLATE, message))));
         }
         match template_check::observe(&self.client, &self.stores.pods, check).await? {
-            Outcome::Open(problem) => Ok((accepted, Some(problem))),
+            Outcome::Pending(problem) => Ok((accepted, Some(problem))),
             Outcome::Refused(alerts) => {
-                let message = format!("haproxy of {} refuses it: {alerts}", wanted.image);
+                let message = format!("haproxy of {} refuses the template: {alerts}", wanted.image);
                 let known = TemplateRecord {
                     accepted: other.clone(),
                     refused: Some((check.id.clone(), message.clone())),
                 };
                 self.remember(balanced, known);
-                template_check::end(&self.client, check).await?;
+                template_check::delete(&self.client, check).await?;
                 Ok((other, Some(Problem::new(BAD_TEMPLATE, message))))
             }
             Outcome::Accepted => {
@@ -253,7 +257,7 @@ impl Templates {
                     refused: None,
                 };
                 self.remember(balanced, known);
-                template_check::end(&self.client, check).await?;
+                template_check::delete(&self.client, check).await?;
                 Ok((Some(wanted), None))
             }
         }
@@ -261,7 +265,7 @@ impl Templates {
 }
 
 /// The template that the operators have written.
-struct Written {
+struct WrittenTemplate {
     /// Object and key, for messages.
     source: String,
     /// `None`: the key does not exist.
@@ -270,9 +274,9 @@ struct Written {
 
 /// By which template a load balancer is rendered, and what is wrong with the written one.
 #[derive(Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct ChosenTemplate {
     /// `None`: the built-in configuration.
-    pub(crate) by: Option<Accepted>,
+    pub(crate) accepted: Option<AcceptedTemplate>,
     pub(crate) problem: Option<Problem>,
     /// Object and key of the written template, for messages.
     pub(crate) source: String,

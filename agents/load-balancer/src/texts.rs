@@ -43,9 +43,9 @@ impl CurrentText {
         })
     }
 
-    /// From a text that [`marked`] has made.
+    /// From a text that [`with_mark`] has made.
     fn written(configuration: &str, version: &str) -> Self {
-        let (digest, mark) = parts(configuration);
+        let (digest, mark) = split_mark(configuration);
         Self::Present {
             digest: digest.to_owned(),
             mark: mark.map(str::to_owned),
@@ -73,21 +73,24 @@ impl CurrentText {
 }
 
 /// Separates the digest of a text from its mark.
-const MARK: char = '.';
+const MARK_SEPARATOR: char = '.';
 
 /// Identifies the configuration for pods: the digest of its text, and the mark.
-pub(crate) fn marked(digest: &str, mark: Option<&str>) -> String {
-    mark.map_or_else(|| digest.to_owned(), |mark| format!("{digest}{MARK}{mark}"))
+pub(crate) fn with_mark(digest: &str, mark: Option<&str>) -> String {
+    mark.map_or_else(
+        || digest.to_owned(),
+        |mark| format!("{digest}{MARK_SEPARATOR}{mark}"),
+    )
 }
 
 /// The digest in such an identifier.
 pub(crate) fn digest(configuration: &str) -> &str {
-    parts(configuration).0
+    split_mark(configuration).0
 }
 
 /// The digest and the mark in such an identifier.
-fn parts(configuration: &str) -> (&str, Option<&str>) {
-    match configuration.split_once(MARK) {
+fn split_mark(configuration: &str) -> (&str, Option<&str>) {
+    match configuration.split_once(MARK_SEPARATOR) {
         Some((digest, mark)) => (digest, Some(mark)),
         None => (configuration, None),
     }
@@ -99,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    fn standing(text: &str, mark: &Value, version: &str) -> CurrentText {
+    fn current(text: &str, mark: &Value, version: &str) -> CurrentText {
         let map = json!({
             "metadata": {"resourceVersion": version, "annotations": {(annotations::CONFIG_MARK): mark}},
             "data": {(CONFIG_FILE): text},
@@ -118,12 +121,12 @@ mod tests {
             mark: "now".to_owned(),
         };
         assert_eq!(absent.mark(&first).as_deref(), Some("now"));
-        let made = standing("first\n", &json!("now"), "7");
+        let made = current("first\n", &json!("now"), "7");
         assert_eq!(made.mark(&first).as_deref(), Some("now"), "it stays");
         assert_eq!(made.mark(&second).as_deref(), Some("7"));
-        let second_stands = standing("second\n", &json!("7"), "9");
-        assert_eq!(second_stands.mark(&first).as_deref(), Some("9"), "it comes back");
-        let without = standing("first\n", &Value::Null, "5");
+        let current_second = current("second\n", &json!("7"), "9");
+        assert_eq!(current_second.mark(&first).as_deref(), Some("9"), "it comes back");
+        let without = current("first\n", &Value::Null, "5");
         assert_eq!(
             without.mark(&first),
             None,
@@ -135,8 +138,8 @@ mod tests {
     #[test]
     fn what_was_written_is_what_would_be_read() {
         for mark in [Value::Null, json!("5")] {
-            let read = standing("first\n", &mark, "7");
-            let configuration = marked(&config_digest("first\n"), mark.as_str());
+            let read = current("first\n", &mark, "7");
+            let configuration = with_mark(&config_digest("first\n"), mark.as_str());
             assert_eq!(CurrentText::written(&configuration, "7"), read);
         }
     }
@@ -144,7 +147,7 @@ mod tests {
     #[test]
     fn pods_report_the_digest_without_the_mark() {
         for (mark, configuration) in [(None, "00ff"), (Some("7"), "00ff.7")] {
-            assert_eq!(marked("00ff", mark), configuration);
+            assert_eq!(with_mark("00ff", mark), configuration);
             assert_eq!(digest(configuration), "00ff");
         }
     }

@@ -7,9 +7,9 @@ mod host;
 mod ineligible;
 mod kinds;
 pub mod life;
-mod limits;
 mod policy;
 mod request;
+mod request_bounds;
 mod sentences;
 mod site;
 pub mod whatif;
@@ -23,9 +23,9 @@ pub use decision::{
 };
 pub use host::{Consumer, Host};
 pub use ineligible::Ineligible;
-pub use limits::{MAX_HELPS, MAX_REPORTS, MAX_ROLES, MAX_WANTED};
 pub use policy::{Domain, Policy};
 pub use request::{FailReason, Holder, Member, MemberState, Replaces, Request, Role};
+pub use request_bounds::{MAX_HELPS, MAX_REPORTS, MAX_ROLES, MAX_WANTED};
 pub use site::{Site, size};
 /// The words that requests, hosts and decisions are made of.
 pub use vocabulary::{

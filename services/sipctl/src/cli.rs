@@ -41,7 +41,7 @@ pub enum Command {
     },
 }
 
-/// Decide offline.
+/// Options of `sipctl plan`.
 #[derive(Debug, clap::Args)]
 pub struct Plan {
     /// JSON or YAML file, directory with *.yaml, *.yml and *.json, or standard input (-). Can be repeated
@@ -61,11 +61,11 @@ pub struct Plan {
     pub output: Output,
 }
 
-/// Lose a domain.
+/// Options of `sipctl lose`.
 #[derive(Debug, clap::Args)]
 pub struct Lose {
     /// The label and its value that all hosts of the domain have
-    #[arg(value_name = "KEY=VALUE", value_parser = crate::lose::domain)]
+    #[arg(value_name = "KEY=VALUE", value_parser = crate::lose::parse_domain)]
     pub domain: placement::Domain,
     /// Assume that the changes that `sipctl plan` prints for the same input have been made
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! `sipctl lose`: what the clusters would lose with a domain.
+//! `sipctl lose`: which members the clusters would lose if a failure domain failed.
 
 use anyhow::Context as _;
 use comfy_table::Table;
@@ -31,11 +31,11 @@ pub fn losses(input: &Input, domain: &Domain, members: Members) -> Vec<Loss> {
     lose_domain(&site, clusters, domain)
 }
 
-/// A domain from `KEY=VALUE`.
+/// Parses a domain from `KEY=VALUE`.
 ///
 /// # Errors
 /// A sentence that says which part is no label key or value.
-pub fn domain(text: &str) -> Result<Domain, String> {
+pub fn parse_domain(text: &str) -> Result<Domain, String> {
     let (key, value) = text
         .split_once('=')
         .ok_or_else(|| format!("{text:?} is not KEY=VALUE, e.g. vino.airshipit.org/rack=r006"))?;
@@ -45,17 +45,17 @@ pub fn domain(text: &str) -> Result<Domain, String> {
     })
 }
 
-/// What a loss is as JSON and YAML. Fields are only ever added.
+/// The losses as JSON and YAML. Fields are only ever added.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct LossesOutput {
     domain: String,
-    losses: Vec<WrittenLoss>,
+    losses: Vec<LossOutput>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct WrittenLoss {
+struct LossOutput {
     cluster: String,
     role: String,
     members: u32,
@@ -64,27 +64,25 @@ struct WrittenLoss {
     loses_majority: bool,
 }
 
-/// The losses as they are printed.
+/// Prints the losses.
 ///
 /// # Errors
 /// None that is known: there are only texts, numbers and lists to write.
 pub fn print(domain: &Domain, losses: &[Loss], output: Output) -> anyhow::Result<String> {
-    let written = || Written {
+    let listed = || LossesOutput {
         domain: domain.to_string(),
-        losses: losses.iter().map(written).collect(),
+        losses: losses.iter().map(loss_output).collect(),
     };
     Ok(match output {
         Output::Table => table(domain, losses),
         Output::Json => {
-            serde_json::to_string_pretty(&written()).context("the losses cannot be written as JSON")? + "\n"
+            serde_json::to_string_pretty(&listed()).context("the losses cannot be written as JSON")? + "\n"
         }
-        Output::Yaml => {
-            serde_saphyr::to_string(&written()).context("the losses cannot be written as YAML")?
-        }
+        Output::Yaml => serde_saphyr::to_string(&listed()).context("the losses cannot be written as YAML")?,
     })
 }
 
-fn written(loss: &Loss) -> WrittenLoss {
+fn loss_output(loss: &Loss) -> LossOutput {
     let Loss {
         cluster,
         role,
@@ -92,7 +90,7 @@ fn written(loss: &Loss) -> WrittenLoss {
         failed,
         lost,
     } = loss;
-    WrittenLoss {
+    LossOutput {
         cluster: cluster.to_string(),
         role: role.to_string(),
         members: *members,

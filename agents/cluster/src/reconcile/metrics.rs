@@ -106,7 +106,7 @@ mod tests {
     use crate::tenant_nodes::metrics::POLLS;
 
     #[test]
-    fn the_reference_has_this_table() {
+    fn the_reference_lists_every_cluster_agent_metric() {
         let table = runtime::metrics::reference_table(&[&DECLARATIONS, &HOST_WRITES, &POLLS]);
         assert!(
             include_str!("../../../../docs/metrics.md").contains(&table),

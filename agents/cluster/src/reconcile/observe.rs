@@ -25,7 +25,7 @@ use super::{
     metrics::Answer,
     named_objects::refusal,
     observation::{Evidence, Holding, MachineLookup, Nodes, Observation, State},
-    routing_pods,
+    remaining_balancers,
     scaling::{self, Spec},
     services, status,
 };
@@ -133,7 +133,7 @@ async fn evidence(object: &SIPCluster, context: &Context) -> Result<Evidence, Er
     if !services::lacks_rights(object, Section::LoadBalancer) {
         return Ok(Evidence::Reported);
     }
-    let routed_by = routing_pods::find(&context.client, &ObjectKey::for_object(object)).await;
+    let routed_by = remaining_balancers::find(&context.client, &ObjectKey::for_object(object)).await;
     let routed_by = routed_by.map_err(Error::kubernetes("list what load balancers run"))?;
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let clusters = Api::<TolerantCluster>::namespaced(context.client.clone(), &namespace);
@@ -181,7 +181,7 @@ pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Re
     let routed_by = if context.not_installed.contains(&Section::LoadBalancer) {
         None
     } else {
-        routing_pods::find_of_gone(&context.client, cluster)
+        remaining_balancers::find_of_gone(&context.client, cluster)
             .await
             .map_err(Error::kubernetes("list what load balancers run"))?
     };

@@ -135,7 +135,7 @@ fn row(host: &HostOutput<'_>) -> Vec<String> {
     .into()
 }
 
-const COLUMNS: [&str; 7] = [
+const LIST_COLUMNS: [&str; 7] = [
     "NAME",
     "NAMESPACE",
     "ORDINAL",
@@ -156,7 +156,7 @@ pub(crate) fn list(format: Format, listed: &ListHostsResponse) -> Result<(), Fai
             eprintln!("{} holds no hosts", listed.cluster);
             Ok(())
         }
-        Format::Table => print_table(&COLUMNS, hosts.iter().map(row)),
+        Format::Table => print_table(&LIST_COLUMNS, hosts.iter().map(row)),
     }
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn status(format: Format, got: &GetHostResponse) -> Result<(), Failur
             boot_progress: &got.boot_progress,
             offered: &got.offered,
         }),
-        Format::Table => print_table(&COLUMNS, [row(&shown)]),
+        Format::Table => print_table(&LIST_COLUMNS, [row(&shown)]),
     }
 }
 

@@ -31,7 +31,7 @@ const MAX_NAMESPACES: usize = 1024;
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Outcome of an action that is about to be sent.
-const SENDING: &str = "SENDING";
+const SENDING_OUTCOME: &str = "SENDING";
 
 const METHOD: &str = "method";
 const ACTION: &str = "action";
@@ -207,7 +207,7 @@ impl Audit {
         log(
             caller,
             about,
-            SENDING,
+            SENDING_OUTCOME,
             &format!("{reset_type} is sent to the BMC"),
             0,
         );

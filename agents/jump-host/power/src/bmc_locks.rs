@@ -17,13 +17,13 @@ use crate::error::Error;
 /// Time that an action waits for others on the same BMC, at most.
 const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 
-type Gate = Arc<tokio::sync::Mutex<()>>;
+type KeyLock = Arc<tokio::sync::Mutex<()>>;
 
 /// The BMCs to which actions are being sent, by host and port and by the addresses that these resolve to; and the namespaces of these actions.
 #[derive(Debug, Default)]
 pub(crate) struct BmcLocks {
-    bmcs: Gates<String>,
-    tenants: Gates<(String, String)>,
+    bmcs: KeyLocks<String>,
+    tenants: KeyLocks<(String, String)>,
 }
 
 /// The right to send an action to a BMC, until it is dropped.
@@ -34,27 +34,27 @@ pub(crate) struct BmcLock {
 }
 
 #[derive(Debug)]
-struct Gates<K>(Mutex<HashMap<K, Gate>>);
+struct KeyLocks<K>(Mutex<HashMap<K, KeyLock>>);
 
-impl<K> Default for Gates<K> {
+impl<K> Default for KeyLocks<K> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash> Gates<K> {
+impl<K: Eq + Hash> KeyLocks<K> {
     /// The lock of a key. Waiting tasks get it in the order in which they ask.
-    fn gate(&self, key: K) -> Gate {
-        let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        gates.retain(|_, gate| Arc::strong_count(gate) > 1);
-        Arc::clone(gates.entry(key).or_default())
+    fn key_lock(&self, key: K) -> KeyLock {
+        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        Arc::clone(locks.entry(key).or_default())
     }
 
     /// Takes the locks of several keys, one after another. All callers must pass keys in the same order.
     async fn take(&self, keys: Vec<K>) -> Vec<OwnedMutexGuard<()>> {
         let mut taken = Vec::new();
         for key in keys {
-            taken.push(self.gate(key).lock_owned().await);
+            taken.push(self.key_lock(key).lock_owned().await);
         }
         taken
     }

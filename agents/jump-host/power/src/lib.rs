@@ -1,6 +1,6 @@
 //! `PowerService` (`sip.power.v1`): power control of a tenant's own hosts, with the credentials of their BMCs kept out of the tenant's pods.
 //!
-//! The jump-host agent serves it ([`Server`]); the replica that is the Lease holder answers ([`Standing::lead`]). One call goes through
+//! The jump-host agent serves it ([`Server`]); the replica that is the Lease holder answers ([`Replica::lead`]). One call goes through
 //! these steps:
 //!
 //! | module | step |
@@ -55,4 +55,4 @@ pub use execution::EffectPolling;
 pub use members::Membership;
 pub use served_certificate::{Flaw, ServedCertificate};
 pub use server::{ServeArgs, ServeError, Server};
-pub use service::{Config, Power, Standing};
+pub use service::{Config, Power, Replica};

@@ -40,12 +40,12 @@ pub(crate) struct Limits {
     calls: Mutex<HashMap<String, Arc<Semaphore>>>,
     accounts: Rates,
     namespaces: Rates,
-    clusters: Mutex<HashMap<String, Arc<Account>>>,
+    clusters: Mutex<HashMap<String, Arc<ClusterLimits>>>,
     hosts: Mutex<HashMap<String, Arc<DefaultDirectRateLimiter>>>,
 }
 
 #[derive(Debug)]
-struct Account {
+struct ClusterLimits {
     calls: Arc<Semaphore>,
     actions: DefaultDirectRateLimiter,
 }
@@ -115,7 +115,7 @@ impl Limits {
                 "calls-in-namespace",
             )
         })?;
-        let calls = Arc::clone(&self.account(cluster).calls).try_acquire_owned();
+        let calls = Arc::clone(&self.cluster_limits(cluster).calls).try_acquire_owned();
         let of_cluster = calls.map_err(|_| {
             overloaded(
                 format!("{MAX_CONCURRENT_CALLS_PER_CLUSTER} calls of this cluster are in progress"),
@@ -135,7 +135,7 @@ impl Limits {
     pub(crate) fn act(&self, cluster: &str, host: &str) -> Result<(), Error> {
         let [per_minute, _] = CLUSTER_ACTION_RATE;
         let what = format!("the cluster may start {per_minute} actions a minute");
-        check(&self.account(cluster).actions, what)?;
+        check(&self.cluster_limits(cluster).actions, what)?;
         let limiter = {
             let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
             if hosts.len() >= MAX_LIMITERS {
@@ -153,17 +153,17 @@ impl Limits {
         )
     }
 
-    fn account(&self, cluster: &str) -> Arc<Account> {
+    fn cluster_limits(&self, cluster: &str) -> Arc<ClusterLimits> {
         let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
         if clusters.len() >= MAX_LIMITERS {
             let [_, burst] = CLUSTER_ACTION_RATE;
-            clusters.retain(|_, account| {
-                let idle = account.calls.available_permits() == MAX_CONCURRENT_CALLS_PER_CLUSTER;
-                !idle || !matches!(account.actions.check_n(burst), Ok(Ok(())))
+            clusters.retain(|_, limits| {
+                let idle = limits.calls.available_permits() == MAX_CONCURRENT_CALLS_PER_CLUSTER;
+                !idle || !matches!(limits.actions.check_n(burst), Ok(Ok(())))
             });
         }
         let new = || {
-            Arc::new(Account {
+            Arc::new(ClusterLimits {
                 calls: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS_PER_CLUSTER)),
                 actions: limiter(CLUSTER_ACTION_RATE),
             })
@@ -273,7 +273,7 @@ mod tests {
     fn limiters_that_are_full_again_are_forgotten() {
         let limits = Limits::default();
         for host in 0..2 * MAX_LIMITERS {
-            limits.account(&host.to_string());
+            limits.cluster_limits(&host.to_string());
         }
         assert!(limits.clusters.lock().unwrap().len() <= MAX_LIMITERS);
     }

@@ -73,7 +73,7 @@ pub(crate) enum Intent {
 }
 
 /// Prefix of an ordinal name. No name of a host or namespace begins with it.
-const ORDINAL: char = '@';
+const ORDINAL_PREFIX: char = '@';
 
 /// Finds the member that a user names: by `NAMESPACE/NAME`, its name, or `@` and its ordinal name. For a read also by the first label of its
 /// name where that is unique, or by the ordinal name alone. Another host may have such a text as its name, even one that has left the cluster a
@@ -91,8 +91,8 @@ pub(crate) fn named<'a>(
         cluster: cluster.key().to_string(),
         host: clipped(name),
     };
-    if let Some(ordinal) = name.strip_prefix(ORDINAL) {
-        return numbered(members, ordinal)?.ok_or_else(not_a_member);
+    if let Some(ordinal) = name.strip_prefix(ORDINAL_PREFIX) {
+        return with_ordinal(members, ordinal)?.ok_or_else(not_a_member);
     }
     let full = |member: &&Member| {
         let key = member.host.key();
@@ -111,23 +111,23 @@ pub(crate) fn named<'a>(
     }
     let derived = match unique(members, name, short)? {
         Some(member) => Some(member),
-        None => numbered(members, name)?,
+        None => with_ordinal(members, name)?,
     };
     match derived {
-        Some(member) if intent == Intent::Change => Err(unclear(member, name)),
+        Some(member) if intent == Intent::Change => Err(only_for_reads(member, name)),
         derived => derived.ok_or_else(not_a_member),
     }
 }
 
 /// The error for a name that is accepted for reads only.
-fn unclear(member: &Member, name: &str) -> Error {
+fn only_for_reads(member: &Member, name: &str) -> Error {
     let ordinal = member.ordinal_name();
-    let ordinal = ordinal.map(|ordinal| format!(" or {ORDINAL}{ordinal}"));
+    let ordinal = ordinal.map(|ordinal| format!(" or {ORDINAL_PREFIX}{ordinal}"));
     Error::Invalid {
         field: "host",
         value: clipped(name),
         rule: format!(
-            "a name that is shortened, or an ordinal without {ORDINAL}, changes no host, since it may mean another one: use {host}{}",
+            "a name that is shortened, or an ordinal without {ORDINAL_PREFIX}, changes no host, since it may mean another one: use {host}{}",
             ordinal.unwrap_or_default(),
             host = member.host
         ),
@@ -162,7 +162,7 @@ fn unique<'a>(
 }
 
 /// The member with an ordinal name. While a replacement is not bound, it and the replaced member have the same number.
-fn numbered<'a>(members: &'a [Member], name: &str) -> Result<Option<&'a Member>, Error> {
+fn with_ordinal<'a>(members: &'a [Member], name: &str) -> Result<Option<&'a Member>, Error> {
     let numbered: Vec<&Member> = members
         .iter()
         .filter(|member| member.ordinal_name().as_deref() == Some(name))

@@ -53,7 +53,7 @@ impl Observation {
             (None, _) | (_, None) => false,
         };
         let falls_back = |then: &Reading| match (stage(then), stage(&reading)) {
-            (Some(then), Some(now)) => then >= OS_BOOT && now < then,
+            (Some(then), Some(now)) => then >= OS_BOOT_STAGE && now < then,
             (None, _) | (_, None) => false,
         };
         *restarted |= was_off || was_reset || falls_back(before) || falls_back(last);
@@ -69,7 +69,7 @@ impl Observation {
 }
 
 /// Stages of a boot in their order, as Redfish names them. `None` and `OEM` are no stages: their place in the order is not defined.
-const STAGES: [&str; 9] = [
+const BOOT_STAGES: [&str; 9] = [
     "PrimaryProcessorInitializationStarted",
     "BusInitializationStarted",
     "MemoryInitializationStarted",
@@ -81,11 +81,11 @@ const STAGES: [&str; 9] = [
     "OSRunning",
 ];
 /// The first stage of the operating system.
-const OS_BOOT: usize = 7;
+const OS_BOOT_STAGE: usize = 7;
 
 fn stage(reading: &Reading) -> Option<usize> {
     let boot = reading.boot.as_deref()?;
-    STAGES.iter().position(|stage| *stage == boot)
+    BOOT_STAGES.iter().position(|stage| *stage == boot)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ const MAX_ACTIONS_PER_CLUSTER: usize = 512;
 /// Steps of one action that are recorded at most; a host may change its power state more often.
 const MAX_STEPS: usize = 64;
 /// Length of a key.
-const KEY: std::ops::RangeInclusive<usize> = 16..=64;
+const KEY_LENGTH: std::ops::RangeInclusive<usize> = 16..=64;
 
 /// A key that a caller has chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ impl Key {
     /// [`Error::Invalid`].
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        if KEY.contains(&text.len()) && text.bytes().all(allowed) {
+        if KEY_LENGTH.contains(&text.len()) && text.bytes().all(allowed) {
             return Ok(Self(text.to_owned()));
         }
         Err(Error::Invalid {
@@ -107,7 +107,7 @@ pub(crate) struct Operation {
 
 /// What the service does with a request for an action.
 #[derive(Debug)]
-pub(crate) enum Begun {
+pub(crate) enum ActionRequest {
     /// Execute it: it is new.
     New(Operation, Follower),
     /// Report its steps: it was requested before.
@@ -151,14 +151,14 @@ impl Operations {
         (host, name, requested_name): (&str, &str, &str),
         action: Action,
         admit: impl FnOnce() -> Result<(), Error>,
-    ) -> Result<Begun, Error> {
+    ) -> Result<ActionRequest, Error> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         known.retain(|_, known| known.ended.is_none_or(|ended| now < ended + RETENTION));
         let key = (cluster.to_owned(), key);
         if let Some(earlier) = known.get(&key) {
             if (&*earlier.host, earlier.action) == (host, action) {
-                return Ok(Begun::Repeated(Follower(earlier.progress.clone())));
+                return Ok(ActionRequest::Repeated(Follower(earlier.progress.clone())));
             }
             return Err(Error::Invalid {
                 field: "idempotency_key",
@@ -202,7 +202,7 @@ impl Operations {
             progress,
             superseded,
         };
-        Ok(Begun::New(operation, Follower(follower)))
+        Ok(ActionRequest::New(operation, Follower(follower)))
     }
 }
 

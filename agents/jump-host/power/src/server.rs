@@ -14,7 +14,7 @@ use crate::{
     certificate::{self, Certificate, Files},
     members::Membership,
     served_certificate::ServedCertificate,
-    service::{Api, Standing},
+    service::{Api, Replica},
 };
 
 /// Concurrent calls of one connection. Further ones wait in the client, so the server keeps the headers of so many calls at most.
@@ -73,13 +73,13 @@ pub enum ServeError {
     Server(#[from] tonic::transport::Error),
 }
 
-/// An opened port. Until [`Standing::lead`] each call is answered with UNAVAILABLE (STANDBY).
+/// An opened port. Until [`Replica::lead`] each call is answered with UNAVAILABLE (STANDBY).
 #[derive(Debug)]
 pub struct Server<M> {
     listener: TcpListener,
     address: SocketAddr,
     certificate: Arc<Certificate>,
-    standing: Standing<M>,
+    replica: Replica<M>,
 }
 
 impl<M: Membership> Server<M> {
@@ -87,7 +87,7 @@ impl<M: Membership> Server<M> {
     ///
     /// # Errors
     /// [`ServeError::Listen`], [`ServeError::Certificate`].
-    pub async fn bind(args: &ServeArgs) -> Result<Option<(Self, Standing<M>)>, ServeError> {
+    pub async fn bind(args: &ServeArgs) -> Result<Option<(Self, Replica<M>)>, ServeError> {
         let ServeArgs {
             power_listen,
             power_tls_cert,
@@ -107,14 +107,14 @@ impl<M: Membership> Server<M> {
         };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let standing = Standing::default();
+        let replica = Replica::default();
         let server = Self {
             listener,
             address,
             certificate,
-            standing: standing.clone(),
+            replica: replica.clone(),
         };
-        Ok(Some((server, standing)))
+        Ok(Some((server, replica)))
     }
 
     /// Where it listens; with port 0 given, the port that was chosen.
@@ -138,7 +138,7 @@ impl<M: Membership> Server<M> {
             listener,
             address,
             certificate,
-            standing,
+            replica,
         } = self;
         let acceptor = TlsAcceptor::from(Arc::new(certificate.config()?));
         let reflection = tonic_reflection::server::Builder::configure()
@@ -147,7 +147,7 @@ impl<M: Membership> Server<M> {
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
             .build_v1()?;
         let service =
-            PowerServiceServer::new(Api(standing.clone())).max_decoding_message_size(MAX_REQUEST_BYTES);
+            PowerServiceServer::new(Api(replica.clone())).max_decoding_message_size(MAX_REQUEST_BYTES);
         let routes = Routes::new(service).add_service(reflection);
         tracing::info!(%address, "serving PowerService");
         let serving = grpc_server()
@@ -161,7 +161,7 @@ impl<M: Membership> Server<M> {
             served = serving => served?,
             () = certificate.follow() => {}
         }
-        if let Some(power) = standing.power() {
+        if let Some(power) = replica.power() {
             power.drained().await;
         }
         Ok(())

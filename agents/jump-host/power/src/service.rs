@@ -30,7 +30,7 @@ use crate::{
     host::Host,
     limits::{CallSlot, Limits},
     members::{Intent, Member, Membership, named},
-    operations::{Begun, Key, Operations},
+    operations::{ActionRequest, Key, Operations},
     reads::Reads,
     redfish::{Network, System},
     tenant::{Tenant, tenant},
@@ -42,7 +42,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Concurrent reads of `BareMetalHost`s for one list.
 const MAX_CONCURRENT_READS: usize = 16;
 /// Name of the controller in Events.
-const CONTROLLER: &str = "sip-jump-host-agent";
+const REPORTING_CONTROLLER: &str = "sip-jump-host-agent";
 
 /// What power control needs to serve.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl<M: Membership> Power<M> {
             limits: Limits::default(),
             operations: Arc::default(),
             answers,
-            audit: Audit::new(Events::new(client.clone(), CONTROLLER), metrics),
+            audit: Audit::new(Events::new(client.clone(), REPORTING_CONTROLLER), metrics),
             executor: Executor {
                 client: DebugClient(client),
                 namespaces: host_namespaces,
@@ -116,21 +116,21 @@ impl<M: Membership> Power<M> {
 
 /// Power control of a replica, which serves once it holds the Lease. Cheap to clone.
 #[derive(Debug)]
-pub struct Standing<M>(Arc<OnceLock<Arc<Power<M>>>>);
+pub struct Replica<M>(Arc<OnceLock<Arc<Power<M>>>>);
 
-impl<M> Clone for Standing<M> {
+impl<M> Clone for Replica<M> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<M> Default for Standing<M> {
+impl<M> Default for Replica<M> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<M> Standing<M> {
+impl<M> Replica<M> {
     /// Begins to serve, until the process ends.
     pub fn lead(&self, power: Power<M>) {
         // A replica wins the election once in its life.
@@ -144,7 +144,7 @@ impl<M> Standing<M> {
 
 /// The gRPC service.
 #[derive(Debug)]
-pub(crate) struct Api<M>(pub(crate) Standing<M>);
+pub(crate) struct Api<M>(pub(crate) Replica<M>);
 
 /// A call whose caller was admitted.
 struct Admitted<M> {
@@ -304,7 +304,7 @@ impl<M: Membership> Admitted<M> {
         })
     }
 
-    async fn begin(&mut self, request: &SetPowerRequest) -> Result<Begun, Error> {
+    async fn begin(&mut self, request: &SetPowerRequest) -> Result<ActionRequest, Error> {
         let SetPowerRequest {
             host: _,
             action,
@@ -335,7 +335,7 @@ impl<M: Membership> Admitted<M> {
         // A repetition gets the same answer, even after the host has left the cluster.
         let operations = &self.power.operations;
         if let Some(follower) = operations.repeated(cluster, &key, &self.host, action) {
-            return Ok(Begun::Repeated(follower));
+            return Ok(ActionRequest::Repeated(follower));
         }
         let member = self.member(Intent::Change).await?;
         self.power
@@ -346,9 +346,9 @@ impl<M: Membership> Admitted<M> {
         let begun = operations.begin(cluster, key, (host, &name, &self.host), action, || {
             self.power.limits.act(cluster, host)
         })?;
-        if let Begun::New(operation, follower) = begun {
+        if let ActionRequest::New(operation, follower) = begun {
             self.carry_out(member, action, operation);
-            return Ok(Begun::Repeated(follower));
+            return Ok(ActionRequest::Repeated(follower));
         }
         Ok(begun)
     }
@@ -420,7 +420,7 @@ impl<M: Membership> PowerService for Api<M> {
             .admit(caller(&request)?, "SetPower", &request.get_ref().host)
             .await?;
         let begun = admitted.begin(request.get_ref()).await;
-        let (Begun::Repeated(follower) | Begun::New(_, follower)) = admitted.answer(begun)?;
+        let (ActionRequest::Repeated(follower) | ActionRequest::New(_, follower)) = admitted.answer(begun)?;
         let held = admitted.held;
         // The call keeps its place until its last step.
         let steps = follower.steps().inspect(move |_| {

@@ -16,7 +16,7 @@ use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
 use crate::{error::Error, token::Holder};
 
 /// What the names of jump hosts begin with.
-const PREFIX: &str = "jumphost-";
+const ACCOUNT_NAME_PREFIX: &str = "jumphost-";
 
 /// An admitted caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,11 @@ pub async fn tenant(client: &Client, holder: &Holder) -> Result<Tenant, Error> {
         .try_collect()
         .await
         .map_err(Error::api_server("read Services"))?;
-    let parsed = parsed.keep_names(&made_ports(&object, |name| name.starts_with(PREFIX), &services));
+    let parsed = parsed.keep_names(&made_ports(
+        &object,
+        |name| name.starts_with(ACCOUNT_NAME_PREFIX),
+        &services,
+    ));
     let mut jump_hosts = parsed.jump_hosts().iter();
     let own = jump_hosts.find(|jump_host| jump_host.service().object_name().as_str() == name);
     let own = own.ok_or_else(|| {

@@ -42,7 +42,7 @@ const MAX_TOKEN_BYTES: usize = 8 << 10;
 /// Time that a call waits for a review, and pause after which a caller should retry.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-const ACCOUNT: &str = "system:serviceaccount:";
+const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 
@@ -201,7 +201,9 @@ fn holder(user: UserInfo) -> Result<Holder, Error> {
         uid,
         username,
     } = user;
-    let account = username.as_deref().and_then(|name| name.strip_prefix(ACCOUNT));
+    let account = username
+        .as_deref()
+        .and_then(|name| name.strip_prefix(SERVICE_ACCOUNT_PREFIX));
     let Some((namespace, name)) = account.and_then(|rest| rest.split_once(':')) else {
         return Err(Error::TokenRefused(
             "it is not that of a ServiceAccount".to_owned(),

@@ -13,16 +13,16 @@ use render::jump_host::{
 };
 use rustix::process::getuid;
 
-const PASSWD: &str = "/etc/passwd";
+const PASSWD_FILE: &str = "/etc/passwd";
 
 /// What an image lacks, or why its user's directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such account.
-    #[error("the image has no user {USER} with the UID {USER_ID} in {PASSWD}: users could not log in")]
+    #[error("the image has no user {USER} with the UID {USER_ID} in {PASSWD_FILE}: users could not log in")]
     Account,
     /// Its accounts cannot be read.
-    #[error("the image's {PASSWD} cannot be read")]
+    #[error("the image's {PASSWD_FILE} cannot be read")]
     Accounts(#[source] io::Error),
     /// Something in its directory.
     #[error("{} cannot be written", path.display())]
@@ -40,7 +40,7 @@ pub enum Error {
 /// # Errors
 /// When it has not.
 pub fn check() -> Result<(), Error> {
-    let accounts = fs::read_to_string(PASSWD).map_err(Error::Accounts)?;
+    let accounts = fs::read_to_string(PASSWD_FILE).map_err(Error::Accounts)?;
     if has_account(&accounts) {
         Ok(())
     } else {

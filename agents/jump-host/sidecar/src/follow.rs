@@ -30,7 +30,7 @@ const DRAIN_SECONDS: u16 = 1;
 /// Pause after which a failed write is retried.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Where the kubelet and the agent read the report.
-const REPORTS: Paths = Paths {
+const REPORT_PATHS: Paths = Paths {
     started: STARTED_PATH,
     running: CONFIG_PATH,
     starts_with: None,
@@ -87,7 +87,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let (name, version) = ("sip-jump-host-sidecar", env!("CARGO_PKG_VERSION"));
     let mut process =
-        Process::start_answering(name, version, &process, sidecar::routes(REPORTS, reported)).await?;
+        Process::start_answering(name, version, &process, sidecar::routes(REPORT_PATHS, reported)).await?;
     let gate = process.readiness.gate("files");
     let client = kit::start::kubernetes().await?;
     let (source, newest) = watch::channel(Source::default());

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Programs of the image; those that it does not have are left out.
-const PROGRAMS: [&str; 2] = ["host", "kubectl"];
+const COPIED_PROGRAMS: [&str; 2] = ["host", "kubectl"];
 
 /// Where programs are copied to.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         Path::new("/proc/self/exe"),
         &to.join(render::jump_host::interface::PROGRAM),
     )?;
-    for program in PROGRAMS {
+    for program in COPIED_PROGRAMS {
         let source = from.join(program);
         if source.exists() {
             copy(&source, &to.join(program))?;

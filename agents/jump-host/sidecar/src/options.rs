@@ -11,17 +11,17 @@ use std::{
 use render::jump_host::interface::{CLUSTER_VARIABLE, POWER_ADDRESS_VARIABLE, TOOLS};
 
 /// Where programs of images are.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const SESSION_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Keywords that are left out where sshd does not know them.
 ///
 /// OpenSSH 9.8 and later refuse an address for a while after failed logins from it. Users often share the address of a node of the site, so
 /// a stranger would lock all of them out. `PermitListen` (7.8) is a second lock: `AllowTcpForwarding local` is the first.
-pub(crate) const NEWER: [&str; 2] = ["PerSourcePenalties no", "PermitListen none"];
+pub(crate) const NEWER_OPTIONS: [&str; 2] = ["PerSourcePenalties no", "PermitListen none"];
 /// Makes sshd before 7.8, which has no `SetEnv`, read the [file](Environment::write) of the account. Users can change that file as they can
 /// what their shells read first.
 pub(crate) const INSTEAD_OF_SET_ENV: &str = "PermitUserEnvironment yes";
 /// That file, in the directory of the account.
-const FILE: &str = ".ssh/environment";
+const ENVIRONMENT_FILE: &str = ".ssh/environment";
 
 /// The environment of sessions.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ impl Environment {
             .into_iter()
             .filter_map(|name| Some((name, env::var(name).ok()?)));
         let fixed = [
-            ("PATH", format!("{TOOLS}:{PATH}")),
+            ("PATH", format!("{TOOLS}:{SESSION_PATH}")),
             ("KUBECACHEDIR", "/tmp/kube-cache".to_owned()),
         ];
         Self::new(fixed.into_iter().chain(own))
@@ -68,7 +68,7 @@ impl Environment {
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn write(&self, home: &Path) -> io::Result<()> {
-        let file = home.join(FILE);
+        let file = home.join(ENVIRONMENT_FILE);
         match fs::remove_file(&file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
@@ -95,10 +95,13 @@ mod tests {
         assert_eq!(environment.set_env(), "SetEnv A=b:c/d");
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join(".ssh")).unwrap();
-        std::os::unix::fs::symlink("/absent/file", home.path().join(FILE)).unwrap();
+        std::os::unix::fs::symlink("/absent/file", home.path().join(ENVIRONMENT_FILE)).unwrap();
         for _ in 0..2 {
             environment.write(home.path()).unwrap();
-            assert_eq!(fs::read_to_string(home.path().join(FILE)).unwrap(), "A=b:c/d\n");
+            assert_eq!(
+                fs::read_to_string(home.path().join(ENVIRONMENT_FILE)).unwrap(),
+                "A=b:c/d\n"
+            );
         }
     }
 }

@@ -31,14 +31,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     account, connections,
     lines::Lines,
-    options::{Environment, INSTEAD_OF_SET_ENV, NEWER},
+    options::{Environment, INSTEAD_OF_SET_ENV, NEWER_OPTIONS},
     orphans,
     reload::{Configuration, Reload, handles},
     sessions::{Sessions, metrics::Metrics},
 };
 
 /// Paths of sshd in images. It must be started by its absolute path, since it starts itself again.
-const PROGRAMS: [&str; 3] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"];
+const SSHD_PATHS: [&str; 3] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"];
 /// Time between comparisons of the configuration with the one that sshd has read.
 const CONFIGURATION_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Time between comparisons of the sessions with the open connections.
@@ -51,7 +51,7 @@ const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 const EXIT_GRACE_SECONDS: u16 = 3;
 
 /// Where the agent reads which configuration sshd has read.
-const REPORTS: Paths = Paths {
+const REPORT_PATHS: Paths = Paths {
     started: STARTED_PATH,
     running: CONFIG_PATH,
     starts_with: None,
@@ -79,7 +79,7 @@ pub struct Args {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The image has none.
-    #[error("the image has no sshd in any of {}", PROGRAMS.join(", "))]
+    #[error("the image has no sshd in any of {}", SSHD_PATHS.join(", "))]
     Absent,
     /// It cannot be started.
     #[error("{} cannot be started", program.display())]
@@ -114,7 +114,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         drain_seconds,
     } = args;
     account::check()?;
-    let program = PROGRAMS.iter().map(Path::new).find(|path| path.exists());
+    let program = SSHD_PATHS.iter().map(Path::new).find(|path| path.exists());
     let program = program.ok_or(Error::Absent)?.to_owned();
     let process = ProcessArgs {
         telemetry,
@@ -123,7 +123,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let (name, version) = ("sip-jump-host-sidecar", env!("CARGO_PKG_VERSION"));
     let (report, reported) = watch::channel(Report::default());
-    let routes = sidecar::routes(REPORTS, reported);
+    let routes = sidecar::routes(REPORT_PATHS, reported);
     let mut process = Process::start_answering(name, version, &process, routes).await?;
     for error in account::prepare(&home, &directory) {
         let error = runtime::error_chain::chain(&error);
@@ -236,7 +236,7 @@ impl Server {
     /// Options that this version of sshd knows and others would refuse.
     async fn options(&self) -> Result<Vec<String>, Error> {
         let mut options = Vec::new();
-        for option in NEWER {
+        for option in NEWER_OPTIONS {
             options.extend(self.if_supported(option).await?);
         }
         if let Some(option) = self.if_supported(&self.environment.set_env()).await? {

@@ -156,7 +156,7 @@ async fn apply_part(
     }
     match apply_to(site, child, seen.map(str::to_owned)).await {
         Err(error) if code(&error) == Some(409) && seen.is_none() => {
-            take_unseen(site, cluster, child, error).await
+            take_over_unobserved(site, cluster, child, error).await
         }
         applied => applied.map(Ok),
     }
@@ -173,7 +173,7 @@ async fn apply_to(site: &Site, child: &Child, replaced: Option<String>) -> kube:
 
 /// What to do with a `ConfigMap` that exists though the watch has not shown it as the cluster's. One with the labels of ours that is the cluster's
 /// is shown soon, and the next pass replaces it as it is shown: `conflict`. Another one is never shown; that one is replaced if it can be ours.
-async fn take_unseen(
+async fn take_over_unobserved(
     site: &Site,
     cluster: (&str, &str),
     child: &Child,

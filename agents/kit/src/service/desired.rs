@@ -18,7 +18,7 @@ pub(super) enum Desired<Entry> {
 
 /// Validates the spec.
 pub(super) fn validate<S: Service>(observed: &Observed<'_>) -> Desired<S::Entry> {
-    if let Some(desired) = whatever_the_spec(observed) {
+    if let Some(desired) = without_the_spec(observed) {
         return desired;
     }
     let (deleting, held) = (observed.is_deleting(), observed.placement());
@@ -41,7 +41,7 @@ pub(super) fn validate<S: Service>(observed: &Observed<'_>) -> Desired<S::Entry>
 }
 
 /// What is asked whatever the spec is; `None`: the spec decides.
-fn whatever_the_spec<Entry>(observed: &Observed<'_>) -> Option<Desired<Entry>> {
+fn without_the_spec<Entry>(observed: &Observed<'_>) -> Option<Desired<Entry>> {
     // It may hold hosts: nothing that routes to them is deleted.
     if observed.has_unreadable_placement() {
         return Some(Desired::Unreadable);
@@ -91,7 +91,7 @@ mod tests {
             let object: TolerantCluster = serde_json::from_value(object).unwrap();
             let object = object.into_inner();
             let observed = Observed::among(&object, BALANCERS, Vec::new(), &[]);
-            let found = whatever_the_spec::<()>(&observed);
+            let found = without_the_spec::<()>(&observed);
             assert_eq!(matches!(found, Some(Desired::Removed)), is_removed, "{placement}");
             assert_eq!(
                 matches!(found, Some(Desired::Unreadable)),

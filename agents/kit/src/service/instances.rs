@@ -122,7 +122,7 @@ pub(super) async fn expose<S: Service>(
 }
 
 /// The outcomes until what runs the instances is applied.
-pub(super) fn so_far<S: Service>(
+pub(super) fn outcomes_before_run<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
     entries: &[S::Entry],
@@ -133,7 +133,7 @@ pub(super) fn so_far<S: Service>(
         Ok(exposed) => {
             let objects = &exposed.objects;
             let probe = Probe {
-                problem: rollout_so_far(context, observed, objects),
+                problem: rollout_before_run(context, observed, objects),
                 ..Probe::default()
             };
             outcome::<S, _>(entry, objects, exposed.findings.clone(), probe)
@@ -145,7 +145,7 @@ pub(super) fn so_far<S: Service>(
 
 /// What pods lack until what runs the instance is applied. If the condition describes this generation already, pods with the desired
 /// configuration count, and an instance that starts no pods lacks none.
-fn rollout_so_far<S: Service>(
+fn rollout_before_run<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
     objects: &Objects<Exposed>,

@@ -1,8 +1,8 @@
 //! Labels of hosts have priority over pods: the agent starts pods when no host of the site waits for its labels, or one has waited long.
 //!
 //! A host needs minutes after it is labelled until something answers on it; pods need seconds. When many clusters are created at once, starting
-//! pods would take the API server's time from labelling hosts. The clusters of one namespace together have this priority for [`AT_MOST`], and
-//! again after [`AGAIN`].
+//! pods would take the API server's time from labelling hosts. The clusters of one namespace together have this priority for
+//! [`MAX_PRIORITY_DURATION`], and again after [`PRIORITY_INTERVAL`].
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,20 +19,20 @@ use kube::{
 use super::observed::is_decided;
 
 /// The longest time for which the clusters of one namespace have priority.
-const AT_MOST: Duration = Duration::from_secs(20);
+const MAX_PRIORITY_DURATION: Duration = Duration::from_secs(20);
 /// Pause until a namespace has priority again: creating clusters without end must not keep others from starting pods.
-const AGAIN: Duration = Duration::from_mins(5);
+const PRIORITY_INTERVAL: Duration = Duration::from_mins(5);
 /// Pause after which a cluster whose pods wait is reconciled again.
-pub(super) const RESYNC: Duration = Duration::from_secs(1);
+pub(super) const LABEL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The clusters with hosts that wait for their labels, by namespace.
 #[derive(Debug, Default)]
-pub(super) struct LabelPriority(Mutex<HashMap<String, Waits>>);
+pub(super) struct LabelPriority(Mutex<HashMap<String, WaitingClusters>>);
 
 /// The waits in one namespace.
 #[derive(Debug)]
-struct Waits {
-    /// Since when the namespace has priority, or had it last. It begins with a cluster that waits and lasts [`AT_MOST`].
+struct WaitingClusters {
+    /// Since when the namespace has priority, or had it last. It begins with a cluster that waits and lasts [`MAX_PRIORITY_DURATION`].
     since: Instant,
     clusters: HashSet<ObjectRef<SIPCluster>>,
 }
@@ -45,13 +45,13 @@ impl LabelPriority {
             cluster.namespace().unwrap_or_default(),
         );
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if waits(cluster) {
-            let waits = waiting.entry(namespace).or_insert_with(|| Waits {
+        if awaits_labels(cluster) {
+            let waits = waiting.entry(namespace).or_insert_with(|| WaitingClusters {
                 since: now,
                 clusters: HashSet::new(),
             });
             let is_new = waits.clusters.insert(key);
-            if is_new && now.saturating_duration_since(waits.since) >= AGAIN {
+            if is_new && now.saturating_duration_since(waits.since) >= PRIORITY_INTERVAL {
                 waits.since = now;
             }
         } else if let Some(waits) = waiting.get_mut(&namespace) {
@@ -66,16 +66,16 @@ impl LabelPriority {
         waiting.retain(|_, waits| {
             waits.clusters.retain(|key| clusters.get(key).is_some());
             // A namespace without waiting clusters is kept until it may have priority again.
-            !waits.clusters.is_empty() || passed(waits.since) < AGAIN
+            !waits.clusters.is_empty() || passed(waits.since) < PRIORITY_INTERVAL
         });
         let mut waiting = waiting.values();
-        passed(ready) >= AT_MOST
-            || waiting.all(|waits| waits.clusters.is_empty() || passed(waits.since) >= AT_MOST)
+        passed(ready) >= MAX_PRIORITY_DURATION
+            || waiting.all(|waits| waits.clusters.is_empty() || passed(waits.since) >= MAX_PRIORITY_DURATION)
     }
 }
 
 /// Whether hosts of the cluster are still to be labelled. A cluster that the scheduler has not decided on may get some.
-fn waits(cluster: &SIPCluster) -> bool {
+fn awaits_labels(cluster: &SIPCluster) -> bool {
     if cluster.metadata.deletion_timestamp.is_some() {
         return false;
     }

@@ -10,12 +10,12 @@ use k8s_openapi::{
 use kube::ResourceExt;
 
 /// Labels that are kept, since they identify an object without an owner.
-const LABELS: [&str; 3] = [labels::PART_OF, labels::CLUSTER_NAME, labels::INSTANCE];
+const IDENTIFYING_LABELS: [&str; 3] = [labels::PART_OF, labels::CLUSTER_NAME, labels::INSTANCE];
 
 /// Removes all other labels: a tenant may write many.
 pub(super) fn trim(on_object: &mut Option<BTreeMap<String, String>>) {
     if let Some(on_object) = on_object {
-        on_object.retain(|key, _| LABELS.contains(&key.as_str()));
+        on_object.retain(|key, _| IDENTIFYING_LABELS.contains(&key.as_str()));
     }
 }
 

@@ -94,7 +94,7 @@ pub use members::{Members, revision};
 pub use objects::{Applied, Exposed, Objects, Prepared};
 pub use observed::Observed;
 pub use outcome::{Drain, Findings, Probe, Remark, Rendered};
-pub use ownership::{SIP, foreign_owner};
+pub use ownership::{SIP_MANAGER, foreign_owner};
 pub use problem::Problem;
 pub use process::{run, run_started};
 pub use reported::is_reported;

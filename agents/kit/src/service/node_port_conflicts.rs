@@ -15,9 +15,9 @@ use super::{
 };
 
 /// Owners that a message names; each with all of its ports.
-const NAMED: usize = 10;
+const MAX_NAMED_OWNERS: usize = 10;
 /// The owner of ports in a message to a tenant who may not know it: names of another namespace are not shown.
-const ELSEWHERE: &str = "another namespace";
+const OTHER_NAMESPACE: &str = "another namespace";
 
 /// The conflict that is known before anything is applied: with ports of other Services, and with ports that older placed clusters of the
 /// same namespace ask for, whether they have them yet or not. Clusters of other namespaces reserve nothing by asking, since their
@@ -103,10 +103,10 @@ fn problem(service: &Service, taken: &BTreeMap<String, PortSet>) -> Option<Probl
     }
     let named: Vec<String> = taken
         .iter()
-        .take(NAMED)
+        .take(MAX_NAMED_OWNERS)
         .map(|(owner, ports)| format!("{ports} by {owner}"))
         .collect();
-    let more = match taken.len().saturating_sub(NAMED) {
+    let more = match taken.len().saturating_sub(MAX_NAMED_OWNERS) {
         0 => String::new(),
         more => format!("; and more by {more} others"),
     };
@@ -132,7 +132,7 @@ fn taken<'a>(
             let owner = if is_near {
                 owner(other)
             } else {
-                ELSEWHERE.to_owned()
+                OTHER_NAMESPACE.to_owned()
             };
             taken.entry(owner).or_default().add(port);
         }

@@ -105,14 +105,14 @@ pub(super) enum Outcome {
     /// of it at these endpoints.
     Refused(Problem, Vec<Endpoint>),
     /// It stays until no entry of its kind is new.
-    Stays(Staying),
+    Predecessor(Predecessor),
     /// A call failed. The status keeps what was reported of the instance before.
     Failed(Failed),
 }
 
 /// One instance that the spec does not name, and that still serves at these endpoints.
 #[derive(Clone, Debug)]
-pub(super) struct Staying {
+pub(super) struct Predecessor {
     pub(super) name: String,
     pub(super) endpoints: Vec<Endpoint>,
 }
@@ -152,7 +152,7 @@ impl Outcome {
     pub(super) fn is_rolling_out(&self) -> bool {
         match self {
             Self::Applied(instance) => instance.problem.as_ref().is_some_and(Problem::is_progress),
-            Self::Refused(..) | Self::Failed(_) | Self::Stays(_) => false,
+            Self::Refused(..) | Self::Failed(_) | Self::Predecessor(_) => false,
         }
     }
 
@@ -165,7 +165,7 @@ impl Outcome {
                 .as_ref()
                 .is_some_and(|problem| [REFUSED, NAME_CONFLICT].contains(&problem.reason)),
             Self::Refused(..) => true,
-            Self::Failed(_) | Self::Stays(_) => false,
+            Self::Failed(_) | Self::Predecessor(_) => false,
         }
     }
 
@@ -190,7 +190,7 @@ impl Outcome {
     pub(super) fn is_failed(&self) -> bool {
         match self {
             Self::Failed(_) => true,
-            Self::Applied(_) | Self::Refused(..) | Self::Stays(_) => false,
+            Self::Applied(_) | Self::Refused(..) | Self::Predecessor(_) => false,
         }
     }
 
@@ -198,7 +198,7 @@ impl Outcome {
     pub(super) fn requeue(&self) -> Option<Duration> {
         match self {
             Self::Applied(instance) => instance.requeue,
-            Self::Refused(..) | Self::Failed(_) | Self::Stays(_) => None,
+            Self::Refused(..) | Self::Failed(_) | Self::Predecessor(_) => None,
         }
     }
 }

@@ -4,9 +4,9 @@ use super::problem::{OVERRIDE_NOT_ALLOWED, Problem};
 use crate::config::ServiceOverrides;
 
 /// Overrides that a message names.
-const NAMED: usize = 10;
+const MAX_NAMED_OVERRIDES: usize = 10;
 /// Bytes of an override that a message quotes: a key can have more than 300.
-const QUOTED: usize = 120;
+const MAX_QUOTED_BYTES: usize = 120;
 
 /// Why an entry is refused: every override that the site does not list.
 pub(super) fn refused(site: &ServiceOverrides, entry: &api::Service) -> Option<Problem> {
@@ -16,10 +16,10 @@ pub(super) fn refused(site: &ServiceOverrides, entry: &api::Service) -> Option<P
     }
     let named: Vec<&str> = refused
         .iter()
-        .take(NAMED)
-        .map(|path| &path[..path.floor_char_boundary(QUOTED)])
+        .take(MAX_NAMED_OVERRIDES)
+        .map(|path| &path[..path.floor_char_boundary(MAX_QUOTED_BYTES)])
         .collect();
-    let more = match refused.len().saturating_sub(NAMED) {
+    let more = match refused.len().saturating_sub(MAX_NAMED_OVERRIDES) {
         0 => String::new(),
         more => format!("; and {more} more"),
     };

@@ -23,13 +23,13 @@ use super::{
 use crate::apply;
 
 /// Longest pause between two comparisons of the site's Services with its clusters.
-const PAUSE: Duration = Duration::from_secs(30);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// When a deletion that failed is tried again, unless that is longer than instances last.
-const RETRY: Duration = Duration::from_mins(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_mins(5);
 /// How often an object that changes meanwhile is deleted as it is then.
-const TRIES: usize = 3;
+const MAX_DELETE_ATTEMPTS: usize = 3;
 /// Instances of a namespace that are deleted in one turn.
-const IN_TURN: usize = 8;
+const MAX_DELETIONS_PER_NAMESPACE: usize = 8;
 
 /// An instance, and the name of the cluster that it was made for.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -48,13 +48,13 @@ struct DeletionTimes(BTreeMap<Instance, Instant>);
 impl DeletionTimes {
     /// Those that have been found for so long: of each namespace a few, those first that have waited longest. A deletion that fails is tried
     /// again later.
-    fn due(&mut self, found: &BTreeSet<Instance>, now: Instant, lasting: Duration) -> Vec<Instance> {
+    fn due(&mut self, found: &BTreeSet<Instance>, now: Instant, ownerless_for: Duration) -> Vec<Instance> {
         self.0.retain(|instance, _| found.contains(instance));
         let mut due: BTreeMap<&str, Vec<(Instant, &Instance)>> = BTreeMap::new();
         for instance in found {
             let at = self.0.entry(instance.clone()).or_insert_with(|| {
                 let Instance { namespace, name, cluster, uid: _ } = instance;
-                let seconds = lasting.as_secs();
+                let seconds = ownerless_for.as_secs();
                 tracing::info!(
                     namespace,
                     name,
@@ -62,7 +62,7 @@ impl DeletionTimes {
                     seconds,
                     "a deleted SIPCluster has left this; it is deleted after that time, unless the SIPCluster is made again with a valid spec"
                 );
-                now + lasting
+                now + ownerless_for
             });
             if now >= *at {
                 due.entry(&instance.namespace).or_default().push((*at, instance));
@@ -71,11 +71,12 @@ impl DeletionTimes {
         let mut taken = Vec::new();
         for (_, mut of_namespace) in due {
             of_namespace.sort();
-            let next = of_namespace.into_iter().take(IN_TURN);
+            let next = of_namespace.into_iter().take(MAX_DELETIONS_PER_NAMESPACE);
             taken.extend(next.map(|(_, instance)| instance.clone()));
         }
         for instance in &taken {
-            self.0.insert(instance.clone(), now + lasting.min(RETRY));
+            self.0
+                .insert(instance.clone(), now + ownerless_for.min(MAX_RETRY_DELAY));
         }
         taken
     }
@@ -103,10 +104,10 @@ impl Failure {
     }
 }
 
-/// Deletes them once they have been so for `lasting`: a restore may bring a Service before its cluster. Begins once `listed` is true.
+/// Deletes them once they have been so for `ownerless_for`: a restore may bring a Service before its cluster. Begins once `listed` is true.
 pub(super) async fn delete_all(
     site: &Site,
-    lasting: Duration,
+    ownerless_for: Duration,
     mut listed: watch::Receiver<bool>,
 ) -> Infallible {
     if listed.wait_for(|listed| *listed).await.is_err() {
@@ -115,7 +116,7 @@ pub(super) async fn delete_all(
     }
     let mut times = DeletionTimes::default();
     loop {
-        time::sleep(PAUSE.min(lasting)).await;
+        time::sleep(MAX_POLL_INTERVAL.min(ownerless_for)).await;
         let services = site.stores.services.state();
         let clusters = &site.stores.clusters;
         let may_take_over = |cluster: &ObjectRef<SIPCluster>, instance: &str| {
@@ -128,7 +129,7 @@ pub(super) async fn delete_all(
         let others = site.stores.without_owner(site.identity);
         let ownerless = ownerless(services, others, site.identity, may_take_over);
         let mut refused = BTreeSet::new();
-        for instance in times.due(&ownerless, Instant::now(), lasting) {
+        for instance in times.due(&ownerless, Instant::now(), ownerless_for) {
             let Instance {
                 namespace,
                 name,
@@ -272,7 +273,7 @@ async fn delete_unowned(site: &Site, instance: &Instance, kind: Kind, suffix: &s
         uid: _,
     } = instance;
     let name = format!("{name}{suffix}");
-    let mut tries = 0..TRIES;
+    let mut attempts = 0..MAX_DELETE_ATTEMPTS;
     loop {
         let found = kind.find(&site.client, namespace, &name).await;
         let found = found.map_err(Failure::reading)?;
@@ -283,7 +284,7 @@ async fn delete_unowned(site: &Site, instance: &Instance, kind: Kind, suffix: &s
         };
         match kind.delete_unchanged(&site.client, namespace, &found).await {
             // A Deployment changes with its status.
-            Err(error) if apply::code(&error) == Some(409) && tries.next().is_some() => {}
+            Err(error) if apply::code(&error) == Some(409) && attempts.next().is_some() => {}
             deleted => return deleted.map(|()| true).map_err(Failure::deleting),
         }
     }

@@ -17,7 +17,7 @@ use super::{
 use crate::{apply::Object, takeover};
 
 /// The field manager of the Airship SIP operator, which wrote by updates.
-pub const SIP: &str = "manager";
+pub const SIP_MANAGER: &str = "manager";
 
 /// Makes the fields that SIP wrote to an object this agent's, so that the next apply removes those that it lacks: a node selector that no node of
 /// the site matches any more, an init container, mounts of single files.
@@ -27,7 +27,7 @@ pub(super) async fn take_over<K: Object>(
     found: &ObjectMeta,
 ) -> Result<(), Error> {
     let objects = Api::<K>::namespaced(site.client.clone(), namespace);
-    let taken = takeover::take_over(&objects, found, SIP, site.identity.manager).await;
+    let taken = takeover::take_over(&objects, found, SIP_MANAGER, site.identity.manager).await;
     taken
         .map(drop)
         .map_err(Error::kubernetes("take over what Airship SIP made"))

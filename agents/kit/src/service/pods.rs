@@ -13,10 +13,10 @@ use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use super::{by_namespace::TenantStore, identity::Identity, kept_metadata, objects::Objects};
 
 /// The condition of a pod that serves.
-const READY: &str = "Ready";
+const READY_CONDITION: &str = "Ready";
 
 /// Labels that identify a pod of any service.
-const LABELS: [&str; 3] = [labels::CLUSTER_NAME, labels::INSTANCE, labels::NAME];
+const IDENTIFYING_LABELS: [&str; 3] = [labels::CLUSTER_NAME, labels::INSTANCE, labels::NAME];
 
 /// The cluster that a pod serves.
 #[must_use]
@@ -30,13 +30,13 @@ pub fn cluster(pod: &Pod) -> Option<ObjectRef<SIPCluster>> {
 pub(super) fn trim(pod: &mut Pod, identity: &Identity) {
     kept_metadata::trim(&mut pod.metadata, &[CONFIG_HASH, NETWORK_STATUS]);
     pod.labels_mut()
-        .retain(|label, _| LABELS.contains(&&**label) || identity.pod_labels.contains(&&**label));
+        .retain(|label, _| IDENTIFYING_LABELS.contains(&&**label) || identity.pod_labels.contains(&&**label));
     let conditions = pod
         .status
         .iter_mut()
         .filter_map(|status| status.conditions.as_mut());
     for conditions in conditions {
-        conditions.retain(|condition| condition.type_ == READY);
+        conditions.retain(|condition| condition.type_ == READY_CONDITION);
     }
     let Some(spec) = &mut pod.spec else {
         return;
@@ -79,7 +79,7 @@ pub fn selected<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec
     // The watch keeps no other labels in memory.
     let selector = objects.pod_labels().iter();
     let selector: Vec<_> = selector
-        .filter(|(label, _)| LABELS.contains(&label.as_str()))
+        .filter(|(label, _)| IDENTIFYING_LABELS.contains(&label.as_str()))
         .collect();
     let mut own = pods.within(&namespace);
     own.retain(|pod| {
@@ -129,7 +129,7 @@ pub fn is_ready(pod: &Pod) -> bool {
         .flat_map(|status| status.conditions.iter().flatten());
     conditions
         .into_iter()
-        .any(|condition| condition.type_ == READY && condition.status == "True")
+        .any(|condition| condition.type_ == READY_CONDITION && condition.status == "True")
 }
 
 #[cfg(test)]

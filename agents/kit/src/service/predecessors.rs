@@ -18,7 +18,7 @@ use super::{
     node_ports::node_ports,
     objects::{Objects, Prepared},
     observed::Observed,
-    outcome::{Outcome, Rendered, Staying},
+    outcome::{Outcome, Predecessor, Rendered},
     ownership::{foreign, foreign_child},
     problem::{NAME_CONFLICT, Problem, Unserved},
     pruning::Pruned,
@@ -52,7 +52,7 @@ impl<'a> Predecessors<'a> {
         let among = if observed.is_deleting() {
             Vec::new()
         } else {
-            among(S::IDENTITY, observed.serving(), &names::<S>(entries), &new)
+            find_predecessors(S::IDENTITY, observed.serving(), &names::<S>(entries), &new)
         };
         let ports = |name: &str| {
             let mut services = observed.services();
@@ -83,7 +83,7 @@ impl<'a> Predecessors<'a> {
 
     /// Deletes those that have a node port of an entry that is about to be made, or to get this port. An entry that cannot be made is not served
     /// in this pass; one of which only the Service is rendered yet is exposed without the port.
-    pub(super) async fn make_way<S: Service>(
+    pub(super) async fn free_node_ports<S: Service>(
         &mut self,
         context: &Context<S>,
         observed: &Observed<'_>,
@@ -96,7 +96,7 @@ impl<'a> Predecessors<'a> {
                 continue;
             };
             let ports = node_ports(objects.service());
-            let held = self.held_of(&ports);
+            let held = self.held_among(&ports);
             if held.is_empty() {
                 continue;
             }
@@ -110,7 +110,7 @@ impl<'a> Predecessors<'a> {
                 Err(error) => *entry = Err(failed(error, &mut errors)),
             }
         }
-        let in_the_way = self.take_with(&wanted);
+        let in_the_way = self.take_with_any_port(&wanted);
         let mut pruned = Pruned::delete(context, observed, in_the_way.into_iter()).await;
         pruned.errors.extend(errors);
         pruned
@@ -120,7 +120,7 @@ impl<'a> Predecessors<'a> {
     pub(super) fn outcomes(&self, observed: &Observed<'_>) -> impl Iterator<Item = Outcome> {
         self.names().enumerate().map(move |(index, name)| {
             let endpoints = (index < self.new).then(|| observed.endpoints_of_service(name));
-            Outcome::Stays(Staying {
+            Outcome::Predecessor(Predecessor {
                 name: name.to_owned(),
                 endpoints: endpoints.unwrap_or_default(),
             })
@@ -128,12 +128,12 @@ impl<'a> Predecessors<'a> {
     }
 
     /// Those of these node ports that any of them has.
-    fn held_of(&self, ports: &PortSet) -> PortSet {
+    fn held_among(&self, ports: &PortSet) -> PortSet {
         let held = |port: &u16| self.held.values().any(|held| held.contains(*port));
         ports.iter().filter(held).collect()
     }
 
-    fn take_with(&mut self, ports: &PortSet) -> Vec<&'a str> {
+    fn take_with_any_port(&mut self, ports: &PortSet) -> Vec<&'a str> {
         let has_one = |held: &PortSet| held.iter().any(|port| ports.contains(port));
         let taken = self.held.extract_if(.., |_, held| has_one(held));
         taken.map(|(name, _)| name).collect()
@@ -141,7 +141,7 @@ impl<'a> Predecessors<'a> {
 }
 
 /// Those of the instances that serve which the spec drops, of the kinds of which an instance is new.
-fn among<'a>(
+fn find_predecessors<'a>(
     identity: &Identity,
     serving: BTreeSet<&'a str>,
     desired: &[&str],
@@ -226,7 +226,7 @@ mod tests {
             (&[], &[WEB], &[WEB], &[]),
         ] {
             let serving: BTreeSet<&str> = serving.iter().copied().collect();
-            let among = among(
+            let among = find_predecessors(
                 BALANCERS,
                 serving.clone(),
                 desired,
@@ -252,8 +252,8 @@ mod tests {
                 ..Predecessors::default()
             };
             let wanted = ports(wanted);
-            assert_eq!(predecessors.held_of(&wanted), ports(held));
-            assert_eq!(predecessors.take_with(&wanted), gone);
+            assert_eq!(predecessors.held_among(&wanted), ports(held));
+            assert_eq!(predecessors.take_with_any_port(&wanted), gone);
             assert_eq!(predecessors.names().count(), all.len() - gone.len());
         }
     }

@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use super::problem::{IMAGE_PULL, PODS_FAIL, PROGRESSING, Problem};
 
 /// Reasons of the kubelet for a container that waits for its image.
-const IMAGE: [&str; 6] = [
+const IMAGE_REASONS: [&str; 6] = [
     "ErrImagePull",
     "ImagePullBackOff",
     "InvalidImageName",
@@ -19,7 +19,7 @@ const IMAGE: [&str; 6] = [
     "RegistryUnavailable",
 ];
 /// Its reasons for one that cannot be started, or does not stay.
-const FAILING: [&str; 5] = [
+const FAILURE_REASONS: [&str; 5] = [
     "CrashLoopBackOff",
     "CreateContainerConfigError",
     "CreateContainerError",
@@ -30,7 +30,7 @@ const FAILING: [&str; 5] = [
 /// Whether this is a kubelet's reason for a container that does not run, and that it will not start now.
 #[must_use]
 pub fn is_stuck(reason: &str) -> bool {
-    IMAGE.contains(&reason) || FAILING.contains(&reason)
+    IMAGE_REASONS.contains(&reason) || FAILURE_REASONS.contains(&reason)
 }
 
 /// The configuration of a Deployment's pods, where a change of it starts new ones.
@@ -109,7 +109,7 @@ pub fn trouble(pods: &[impl AsRef<Pod>]) -> Option<Problem> {
             Some(Problem::new(reason, format!("pod {}: {why}", pod.name_any())))
         })
     };
-    found(&IMAGE, IMAGE_PULL).or_else(|| found(&FAILING, PODS_FAIL))
+    found(&IMAGE_REASONS, IMAGE_PULL).or_else(|| found(&FAILURE_REASONS, PODS_FAIL))
 }
 
 fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {

@@ -29,9 +29,9 @@ use super::{
 use crate::{conditions::REMOVED, metrics};
 
 /// Pause after which a `SIPCluster` that has changed under a write is reconciled again, should the watch not have delivered it by then.
-const CHANGED: Duration = Duration::from_secs(2);
+const CHANGED_REQUEUE_DELAY: Duration = Duration::from_secs(2);
 /// Pause after which an unchanged cluster is reconciled again. Nothing is written unless something has changed.
-const RESYNC: Duration = Duration::from_mins(5);
+const RESYNC_PERIOD: Duration = Duration::from_mins(5);
 
 /// Reconciles one cluster.
 pub(super) async fn reconcile<S: Service>(
@@ -59,7 +59,7 @@ pub(super) async fn reconcile<S: Service>(
         context.site.stores.access.doubt(&namespace);
     }
     let Pass { requeue, refused } = match outcome {
-        Err(Error::Changed) => return Ok(Action::requeue(CHANGED)),
+        Err(Error::Changed) => return Ok(Action::requeue(CHANGED_REQUEUE_DELAY)),
         Err(Error::Gone) => return Ok(Action::await_change()),
         other => other?,
     };
@@ -222,7 +222,11 @@ async fn serve<S: Service>(
     let prepared = instances::prepare(context, scope, entries, &mut pruned.errors).await;
     let mut rendered = instances::render(context, scope, entries, prepared);
     predecessors.record_served::<S>(&mut rendered);
-    pruned.extend(predecessors.make_way(context, observed, &mut rendered).await);
+    pruned.extend(
+        predecessors
+            .free_node_ports(context, observed, &mut rendered)
+            .await,
+    );
     let exposed = instances::expose(context, observed, rendered, &mut pruned.errors).await;
     // A pass with an entry that is not served is repeated in any case.
     let _revoked = revocation::revoke(
@@ -236,13 +240,13 @@ async fn serve<S: Service>(
         pruned.extend(deleted);
     }
     let staying: Vec<Outcome> = predecessors.outcomes(observed).collect();
-    let mut outcomes = instances::so_far(context, observed, entries, &exposed);
+    let mut outcomes = instances::outcomes_before_run(context, observed, entries, &exposed);
     outcomes.extend(pruned.outcomes().chain(staying.iter().cloned()));
     if report_exposed(context, observed, held, &outcomes).await? {
-        return pruned.end(Pass::requeue(RESYNC));
+        return pruned.end(Pass::requeue(RESYNC_PERIOD));
     }
     if !instances::may_run(context, &exposed) {
-        return pruned.end(Pass::requeue(label_priority::RESYNC));
+        return pruned.end(Pass::requeue(label_priority::LABEL_POLL_INTERVAL));
     }
     let desired = instances::desired(&exposed);
     let applied = instances::run(context, observed, exposed, &mut pruned.errors).await;
@@ -308,7 +312,7 @@ async fn report_exposed<S: Service>(
     if is_of_this && follows_members && report::is_disproved(condition, outcomes) {
         return write_and_warn(context, observed, next).await;
     }
-    if is_of_this || report::is_unfounded(condition.is_some(), &mut next) {
+    if is_of_this || report::is_unchecked(condition.is_some(), &mut next) {
         status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, next).await?;
         return Ok(true);
     }
@@ -329,12 +333,12 @@ async fn report<S: Service>(
     if fails_anew && report::may_keep_condition(observed, &status) {
         // Most calls that fail succeed the next time.
         status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, status).await?;
-        return Ok(Pass::requeue(RESYNC));
+        return Ok(Pass::requeue(RESYNC_PERIOD));
     }
     write_and_warn(context, observed, status).await?;
     let requeue = outcomes.iter().filter_map(Outcome::requeue).chain(drain.requeue);
     Ok(Pass {
-        requeue: Some(requeue.min().unwrap_or(RESYNC)),
+        requeue: Some(requeue.min().unwrap_or(RESYNC_PERIOD)),
         refused: outcomes.iter().any(Outcome::is_refused) || drain.forbidden,
     })
 }

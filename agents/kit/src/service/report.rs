@@ -27,7 +27,7 @@ pub(super) fn status(
     let (mut applied, mut reached) = (Vec::new(), Vec::new());
     let (mut refused, mut failing, mut progressing) = (Vec::new(), Vec::new(), Vec::new());
     let (mut warnings, mut remarks) = (Vec::new(), Vec::new());
-    let mut staying = Vec::new();
+    let mut predecessors = Vec::new();
     for outcome in outcomes {
         let instance = match outcome {
             Outcome::Applied(instance) => instance,
@@ -36,9 +36,9 @@ pub(super) fn status(
                 reached.extend(endpoints.clone());
                 continue;
             }
-            Outcome::Stays(stays) => {
-                staying.push(&*stays.name);
-                reached.extend(stays.endpoints.clone());
+            Outcome::Predecessor(predecessor) => {
+                predecessors.push(&*predecessor.name);
+                reached.extend(predecessor.endpoints.clone());
                 continue;
             }
             Outcome::Failed(failed) => {
@@ -84,9 +84,13 @@ pub(super) fn status(
         .into_iter()
         .find_map(|problems| summary(identity, &problems));
     let problem = match problem {
-        Some(problem) => Some(with_staying(problem, &staying)),
-        None if staying.is_empty() => None,
-        None => Some(Finding::no(identity.condition, PROGRESSING, stay(&staying))),
+        Some(problem) => Some(with_predecessors(problem, &predecessors)),
+        None if predecessors.is_empty() => None,
+        None => Some(Finding::no(
+            identity.condition,
+            PROGRESSING,
+            predecessors_message(&predecessors),
+        )),
     };
     let finding = match (problem, all(identity.warnings, &warnings)) {
         (Some(problem), None) => problem,
@@ -109,20 +113,20 @@ pub(super) fn status(
 }
 
 /// The finding, and which predecessors stay because of it.
-pub(super) fn with_staying(finding: Finding, staying: &[&str]) -> Finding {
-    if staying.is_empty() {
+pub(super) fn with_predecessors(finding: Finding, predecessors: &[&str]) -> Finding {
+    if predecessors.is_empty() {
         return finding;
     }
     Finding {
-        message: format!("{}; {}", finding.message, stay(staying)),
+        message: format!("{}; {}", finding.message, predecessors_message(predecessors)),
         ..finding
     }
 }
 
-fn stay(staying: &[&str]) -> String {
+fn predecessors_message(predecessors: &[&str]) -> String {
     format!(
         "until pods of the new entries of its list are available, this stays: {}",
-        staying.join(", ")
+        predecessors.join(", ")
     )
 }
 
@@ -142,7 +146,7 @@ pub(super) fn is_disproved(condition: Option<&Condition>, outcomes: &[Outcome]) 
 
 /// Whether the condition of the earlier generation has to stay, since the agent has not checked yet whether the instances work by this one.
 /// Changes the status to Progressing; without an earlier condition, that is written.
-pub(super) fn is_unfounded(had_condition: bool, status: &mut Status) -> bool {
+pub(super) fn is_unchecked(had_condition: bool, status: &mut Status) -> bool {
     let Some(finding) = status
         .finding
         .as_mut()
@@ -167,13 +171,17 @@ pub(super) fn summary(identity: &Identity, problems: &[Problem]) -> Option<Findi
 }
 
 /// The status while the cluster has no placement; what was applied stays.
-pub(super) fn waits_for_placement(identity: &Identity, observed: &Observed<'_>, staying: &[&str]) -> Status {
+pub(super) fn waits_for_placement(
+    identity: &Identity,
+    observed: &Observed<'_>,
+    predecessors: &[&str],
+) -> Status {
     let finding = Finding::no(
         identity.condition,
         PROGRESSING,
         "the cluster has no placement yet",
     );
-    unchanged(observed, with_staying(finding, staying))
+    unchanged(observed, with_predecessors(finding, predecessors))
 }
 
 /// The status with this finding; what was applied stays.

@@ -10,19 +10,22 @@ use kube::ResourceExt as _;
 
 use super::{last_applied::Outdated, readiness};
 
-const YES: &str = "true";
-const NO: &str = "false";
+const HAS_SERVED: &str = "true";
+const HAS_NOT_SERVED: &str = "false";
 
 /// Writes the record to a rendered Service.
 pub(super) fn record(service: &mut Service, has_served: bool) {
     let annotations = service.metadata.annotations.get_or_insert_default();
-    annotations.insert(SERVED.to_owned(), if has_served { YES } else { NO }.to_owned());
+    annotations.insert(
+        SERVED.to_owned(),
+        if has_served { HAS_SERVED } else { HAS_NOT_SERVED }.to_owned(),
+    );
 }
 
 /// Removes everything else from the annotations of a Service: a tenant may write much.
 pub(super) fn trim(annotations: &mut Option<BTreeMap<String, String>>) {
     if let Some(annotations) = annotations {
-        annotations.retain(|key, value| key == SERVED && value == YES);
+        annotations.retain(|key, value| key == SERVED && value == HAS_SERVED);
     }
 }
 
@@ -36,7 +39,7 @@ pub(super) fn has_served(service: &Service, deployment: &Deployment, outdated: O
     let is_recorded = service
         .annotations()
         .get(SERVED)
-        .is_some_and(|value| value == YES);
+        .is_some_and(|value| value == HAS_SERVED);
     !are_deleted
         && deployment.spec.replicas != Some(0)
         && outdated != Some(Outdated::Object)

@@ -37,27 +37,27 @@ pub(super) trait TenantKind: Send + Sync {
 
 /// The watch of one kind in one namespace.
 pub(super) struct TenantWatch {
-    pub(super) events: BoxStream<'static, watcher::Result<Observed>>,
+    pub(super) events: BoxStream<'static, watcher::Result<ObservedEvent>>,
     /// Makes what the watch has shown available to passes. To be called once, when the watch has shown a complete list.
     pub(super) publish: Box<dyn FnOnce() + Send>,
 }
 
 /// What an event of a watch means to the clusters of its namespace.
 #[derive(Debug)]
-pub(super) enum Observed {
+pub(super) enum ObservedEvent {
     /// An object that concerns these has changed, or is part of a list.
     Changed(Vec<ObjectRef<SIPCluster>>),
     /// The list is complete.
     Listed,
 }
 
-fn observed<K>(event: Event<K>, concerned: impl Fn(&K) -> Vec<ObjectRef<SIPCluster>>) -> Observed {
+fn observed<K>(event: Event<K>, concerned: impl Fn(&K) -> Vec<ObjectRef<SIPCluster>>) -> ObservedEvent {
     match event {
-        Event::Init => Observed::Changed(Vec::new()),
+        Event::Init => ObservedEvent::Changed(Vec::new()),
         Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) => {
-            Observed::Changed(concerned(&object))
+            ObservedEvent::Changed(concerned(&object))
         }
-        Event::InitDone => Observed::Listed,
+        Event::InitDone => ObservedEvent::Listed,
     }
 }
 

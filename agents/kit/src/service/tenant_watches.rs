@@ -33,20 +33,20 @@ use tokio::{
 
 use super::{
     by_namespace::ByNamespace,
-    tenant_kinds::{Observed, TenantKind, TenantWatch},
+    tenant_kinds::{ObservedEvent, TenantKind, TenantWatch},
     tenants::Tenants,
 };
 use crate::apply;
 
 /// Pauses between tries to list a namespace in which the agent has no rights. Rights that are granted take effect within the longest, twice that
 /// with jitter.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
+const LIST_BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
 /// Watches that ran for longer than this were not refused from the start.
-const STEADY: Duration = Duration::from_mins(1);
+const MIN_GRANTED_DURATION: Duration = Duration::from_mins(1);
 /// The kind that is listed before the others.
-const FIRST: usize = 0;
+const FIRST_LISTED_KIND: usize = 0;
 /// Least pause between two checks of the rights after other calls were answered with 403.
-const DOUBT: Duration = Duration::from_secs(5);
+const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What is known of the objects in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,13 +157,13 @@ impl TenantWatches {
             let (kind, message) = self.until_forbidden(&namespace, &doubt).await;
             // What the watches have shown may be out of date, so passes wait for new lists.
             self.access.access.remove(&namespace);
-            if began.elapsed() > STEADY {
+            if began.elapsed() > MIN_GRANTED_DURATION {
                 pauses = self::pauses();
                 refusals = 0;
             }
             refusals += 1;
             loop {
-                sleep(pauses.next().unwrap_or(PAUSES.1)).await;
+                sleep(pauses.next().unwrap_or(LIST_BACKOFF.1)).await;
                 match self.refusal(&namespace, kind).await {
                     Some(message) => self.forbidden(&namespace, message).await,
                     // The agent may list, but not watch.
@@ -197,30 +197,30 @@ impl TenantWatches {
     async fn until_forbidden(&self, namespace: &str, doubt: &Notify) -> (usize, String) {
         let mut open = OpenWatches::default();
         let mut triggers = self.triggers.clone();
-        let mut next_doubt = Instant::now();
+        let mut next_check = Instant::now();
         open.start(self, namespace, 1);
         loop {
             let (index, shown) = tokio::select! {
                 Some(shown) = open.events.next() => shown,
                 () = doubt.notified() => {
-                    if Instant::now() < next_doubt {
+                    if Instant::now() < next_check {
                         continue;
                     }
-                    next_doubt = Instant::now() + DOUBT;
-                    match self.refusal(namespace, FIRST).await {
-                        Some(message) => return (FIRST, message),
+                    next_check = Instant::now() + MIN_CHECK_INTERVAL;
+                    match self.refusal(namespace, FIRST_LISTED_KIND).await {
+                        Some(message) => return (FIRST_LISTED_KIND, message),
                         None => continue,
                     }
                 }
             };
             match shown {
-                Ok(Observed::Changed(clusters)) => {
+                Ok(ObservedEvent::Changed(clusters)) => {
                     for cluster in clusters {
                         // It fails only when the controller has ended.
                         let _ = triggers.send(cluster).await;
                     }
                 }
-                Ok(Observed::Listed) => {
+                Ok(ObservedEvent::Listed) => {
                     open.listed.insert(index);
                     open.start(self, namespace, self.kinds.len());
                     if open.is_listed(self) {
@@ -263,7 +263,7 @@ impl TenantWatches {
 #[derive(Default)]
 struct OpenWatches {
     /// With the index of the kind.
-    events: SelectAll<BoxStream<'static, (usize, watcher::Result<Observed>)>>,
+    events: SelectAll<BoxStream<'static, (usize, watcher::Result<ObservedEvent>)>>,
     /// Of the kinds in their order.
     publishers: Vec<Box<dyn FnOnce() + Send>>,
     started: usize,
@@ -295,8 +295,8 @@ impl OpenWatches {
 
 fn pauses() -> ExponentialBackoff {
     ExponentialBuilder::new()
-        .with_min_delay(PAUSES.0)
-        .with_max_delay(PAUSES.1)
+        .with_min_delay(LIST_BACKOFF.0)
+        .with_max_delay(LIST_BACKOFF.1)
         .with_jitter()
         .without_max_times()
         .build()

@@ -10,7 +10,7 @@ use super::{identity::Identity, kinds::Kind, ownership::foreign_child, site::Sit
 use crate::pages;
 
 /// Excludes pods that have ended.
-const RUNNING: &str = "status.phase!=Succeeded,status.phase!=Failed";
+const UNFINISHED_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// The object of another cluster's instance of this name that still exists, for people; `None` without one.
 pub(super) async fn occupant(site: &Site, object: &SIPCluster, name: &str) -> kube::Result<Option<String>> {
@@ -24,7 +24,7 @@ pub(super) async fn occupant(site: &Site, object: &SIPCluster, name: &str) -> ku
         return Ok(foreign);
     }
     let of_instance = format!("{},{}={name}", site.identity.selector(), labels::INSTANCE);
-    let listing = ListParams::default().labels(&of_instance).fields(RUNNING);
+    let listing = ListParams::default().labels(&of_instance).fields(UNFINISHED_PODS);
     let pods = Api::<Pod>::namespaced(site.client.clone(), &namespace);
     let others = pages::metadata(pods, listing).try_filter_map(|pod| {
         let other = foreign_pod(site.identity, &cluster, name, &pod.metadata);

@@ -41,7 +41,7 @@ use super::{
 use crate::{apply::Object, clusters, metrics::AgentMetrics, pages, retries::watch_pauses};
 
 /// Most clusters that wait in [`Watches::triggers`].
-const TRIGGERS: usize = 256;
+const MAX_QUEUED_TRIGGERS: usize = 256;
 
 /// Adds one source of passes to a controller.
 type Source = Box<dyn FnOnce(Controller<SIPCluster>) -> Controller<SIPCluster> + Send>;
@@ -94,7 +94,7 @@ impl Watches {
             clusters::observed_controller(&client, metrics, move |event| observing.observe(event));
         let last_applied = Arc::<LastApplied>::default();
         let (services, watched) = services(&client, ShownServices::new(Arc::clone(&last_applied)));
-        let (triggers, triggered) = mpsc::channel(TRIGGERS);
+        let (triggers, triggered) = mpsc::channel(MAX_QUEUED_TRIGGERS);
         let sources: Vec<Source> = vec![
             Box::new(|controller| controller.watches_stream(watched, |service| clusters_of(&service))),
             Box::new(|controller| controller.reconcile_on(triggered)),

@@ -25,7 +25,7 @@ use super::{
 use crate::conditions::Finding;
 
 /// How long the scheduler may take for the members until the last ones are used.
-const PATIENCE: Duration = Duration::from_secs(3);
+const MEMBERS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Pause between two passes over a spec that waits. What a service does beside its passes (it revokes, for instance) it does for as long as
 /// they name an entry.
@@ -46,7 +46,7 @@ pub(super) async fn members_or_last<S: Service>(
     if !S::APPLIES_WITHOUT_SCHEDULER {
         return asked.await;
     }
-    let early = timeout(PATIENCE, asked.as_mut()).await;
+    let early = timeout(MEMBERS_TIMEOUT, asked.as_mut()).await;
     if !matches!(early, Ok(Ok(Some(_)))) {
         apply_with_last_members(context, observed, held, cluster, entries).await?;
     }
@@ -128,7 +128,7 @@ pub(super) async fn report_unanswered<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
     error: &Error,
-    (left, staying): (&[&str], &[&str]),
+    (left, predecessors): (&[&str], &[&str]),
     pruned: &Pruned,
 ) -> Result<(), Error> {
     let mut names = observed.names().iter();
@@ -145,7 +145,7 @@ pub(super) async fn report_unanswered<S: Service>(
     let names_dropped = || pruned.is_complete() && names_dropped(observed, left);
     let finding = report::summary(S::IDENTITY, &pruned.refused)
         .or_else(|| (fails() || names_dropped()).then(waits))
-        .map(|finding| report::with_staying(finding, staying));
+        .map(|finding| report::with_predecessors(finding, predecessors));
     if are_dropped {
         keep(context, observed, &after(observed, left, pruned), finding).await?;
     } else if let Some(finding) = finding {
@@ -188,7 +188,7 @@ pub(super) async fn restrict<S: Service>(
 ) -> Result<Pass, Error> {
     let (left, predecessors) = left::<S>(observed, entries);
     let pruned = Pruned::delete_others(context, observed, &left).await;
-    let staying: Vec<&str> = predecessors.names().collect();
+    let predecessors: Vec<&str> = predecessors.names().collect();
     let is_revoked = revocation::revoke(context, (observed, cluster), entries.iter()).await;
     let finding = report::summary(S::IDENTITY, &pruned.refused).or_else(|| {
         // Of a spec that waits nothing else is reported than deletions that are refused, and what stays. Once these are over, that it waits.
@@ -198,10 +198,10 @@ pub(super) async fn restrict<S: Service>(
             .filter(|_| observed.has_condition_of_generation());
         let was_refused = condition.is_some_and(|condition| condition.reason == REFUSED);
         let are_over = pruned.is_complete() && (was_refused || names_dropped(observed, &left));
-        let is_reported = !staying.is_empty() || are_over;
+        let is_reported = !predecessors.is_empty() || are_over;
         is_reported.then(|| Finding::no(S::IDENTITY.condition, PROGRESSING, waits))
     });
-    let finding = finding.map(|finding| report::with_staying(finding, &staying));
+    let finding = finding.map(|finding| report::with_predecessors(finding, &predecessors));
     let pass = keep(context, observed, &after(observed, &left, &pruned), finding).await?;
     let refused = pass.refused || !pruned.refused.is_empty() || !is_revoked;
     let requeue = next_of_waiting(pass.requeue, !entries.is_empty());

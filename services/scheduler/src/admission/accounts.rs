@@ -18,10 +18,10 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::backlog::Backlog;
 use super::buffer::{Buffer, BufferLimits, Content, Excess};
-use super::group::{CallPermits, Group, Shared, limiter, most_site_calls};
-use super::limit::Limit;
-use super::limits::Limits;
+use super::identity_limits::Limits;
+use super::limit_names::Limit;
 use super::lines::Lines;
+use super::site_share::{CallPermits, Group, Shared, limiter, most_site_calls};
 use crate::{call::CallKind, error::Error};
 
 /// Retry delay that a caller is sent when no permit is free.

@@ -18,10 +18,10 @@ use tonic_types::StatusExt as _;
 
 use super::{
     accounts::{Account, Head},
-    group::Shared,
-    limit::Limit,
+    call_metrics::{CallMetrics, code_name},
+    limit_names::Limit,
     lines::Kind,
-    metrics::{CallMetrics, code_name},
+    site_share::Shared,
     unread::{self, Guard},
 };
 use crate::{

@@ -16,8 +16,8 @@ use tonic::{Code, Status};
 use super::{
     accounts::Charge,
     audit::Record,
+    call_metrics::CallMetrics,
     framing::{Framing, Taken},
-    metrics::CallMetrics,
     unread::Guard,
 };
 use crate::{call::Call, error::Error, load};
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        admission::{accounts::Accounts, limits::Limits},
+        admission::{accounts::Accounts, identity_limits::Limits},
         call::CallKind,
     };
 

@@ -22,13 +22,13 @@ mod audit;
 mod backlog;
 mod bodies;
 mod buffer;
+mod call_metrics;
 mod elements;
 mod framing;
-mod group;
-mod limit;
-mod limits;
+mod identity_limits;
+mod limit_names;
 mod lines;
-mod metrics;
+mod site_share;
 mod unread;
 
 use std::sync::Arc;
@@ -50,9 +50,9 @@ use tonic::{Status, service::Routes};
 use accounts::{Account, Accounts, Crowded};
 pub(crate) use audit::Trail;
 use audit::{Record, Refused};
-pub use limit::Limit;
-pub use limits::{LimitArgs, Limits};
-pub use metrics::CallMetrics;
+pub use call_metrics::CallMetrics;
+pub use identity_limits::{LimitArgs, Limits};
+pub use limit_names::Limit;
 use unread::Guard;
 
 use crate::{

@@ -10,13 +10,13 @@ mod cooldowns;
 mod copies;
 mod copy_memory;
 mod deciding;
-mod metrics;
 mod policies;
 mod reading;
 mod reporting;
 mod resets;
 mod retries;
 mod shared;
+mod site_metrics;
 mod turns;
 mod undo;
 
@@ -30,10 +30,10 @@ use placement::{ClusterName, HostId};
 use tokio::sync::Notify;
 
 pub(crate) use answers::Answers;
-pub(crate) use metrics::encode as encode_metrics;
 pub use reporting::Reporter;
 pub use resets::Resets;
 pub use shared::SharedSite;
+pub(crate) use site_metrics::encode as encode_metrics;
 pub(crate) use turns::SLICE_DURATION;
 pub use undo::Undo;
 

@@ -17,8 +17,8 @@ use tokio::{
 
 use super::{
     copies::Copies,
-    metrics::Counts,
     resets::{Latest, Resets, State},
+    site_metrics::Counts,
 };
 use ::placement::ClusterName;
 

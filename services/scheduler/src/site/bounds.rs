@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ::placement::{ClusterName, HostId, HostName, Namespace};
 
 use super::{
-    limits::{Limit, Limits},
     session::SessionId,
+    size_limits::{Limit, Limits},
     state::Site,
     status_size,
 };

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use ::placement::{HostId, MemberState, NetworkId, Uid};
 
-use super::{routed_addresses::Addresses, view::View};
+use super::{machine_identity::Addresses, view::View};
 use crate::record::{Member, Record, ReleaseReason};
 
 /// Whether a host lacks an address that a member has. It may show it later: until then nobody knows whose it is.

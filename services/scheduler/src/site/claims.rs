@@ -14,7 +14,7 @@ use ::placement::{
 use super::{
     changes::{Changed, Changes, Cursor},
     inventory::Inventory,
-    routed_addresses::{self, Identity},
+    machine_identity::{self, Identity},
     shares::{Share, Shares},
 };
 use crate::{
@@ -48,7 +48,7 @@ fn bytes(record: &Record) -> usize {
     const SPEC_MEMORY_FACTOR: usize = 8;
     let members = record.members.values().map(|member| {
         let addresses = small_map(member.addresses.len(), size_of::<(NetworkId, IpAddr)>());
-        MEMBER_BYTES + addresses + routed_addresses::member_bytes(member.addresses.len(), &member.bmc_address)
+        MEMBER_BYTES + addresses + machine_identity::member_bytes(member.addresses.len(), &member.bmc_address)
     });
     RECORD_BYTES
         + weight::record(record)

@@ -9,14 +9,14 @@ use super::{
     decide::decide,
     settle::settle,
     state::Site,
-    step_limits::{StepLimits, replaced},
+    step_room::{StepRoom, replaced},
 };
 use crate::record::Record;
 
 impl Site {
     /// Where a step of the cluster must fit.
-    pub(super) fn step_limits(&self, cluster: &ClusterName, largest: Option<usize>) -> StepLimits<'_> {
-        StepLimits {
+    pub(super) fn step_room(&self, cluster: &ClusterName, largest: Option<usize>) -> StepRoom<'_> {
+        StepRoom {
             site: &self.name,
             before: self.claims.get(cluster).map(|known| &**known),
             largest,
@@ -25,8 +25,8 @@ impl Site {
 
     /// The record in line with what is observed. Where many hosts have moved, as many of their former places are added as there is room for:
     /// the other members keep their addresses until some of these are free.
-    pub(super) fn settled(&self, mut record: Record, limits: StepLimits<'_>, now: SystemTime) -> Record {
-        if limits.largest.is_none() || !may_add_places(self.view(), &record) {
+    pub(super) fn settled(&self, mut record: Record, room: StepRoom<'_>, now: SystemTime) -> Record {
+        if room.largest.is_none() || !may_add_places(self.view(), &record) {
             settle(self.view(), &mut record, now, usize::MAX);
             return record;
         }
@@ -36,14 +36,14 @@ impl Site {
             (places, record)
         };
         let (mut too_many, all) = settled(usize::MAX);
-        if too_many == 0 || limits.has_room_for_places(&all) {
+        if too_many == 0 || room.has_room_for_places(&all) {
             return all;
         }
         let (mut most, mut best) = (0, None);
         while too_many - most > 1 {
             let middle = most.midpoint(too_many);
             let (_, record) = settled(middle);
-            if limits.has_room_for_places(&record) {
+            if room.has_room_for_places(&record) {
                 (most, best) = (middle, Some(record));
             } else {
                 too_many = middle;
@@ -57,7 +57,7 @@ impl Site {
         &self,
         withheld: Withheld,
         settled: &Record,
-        limits: StepLimits<'_>,
+        room: StepRoom<'_>,
         now: SystemTime,
     ) -> Record {
         let decided = |replacements_above: u32| {
@@ -71,14 +71,14 @@ impl Site {
         };
         let all = decided(withheld.replacements_above);
         let mut too_many = replaced(settled, &all);
-        if too_many == 0 || limits.require(&all).is_ok() {
+        if too_many == 0 || room.require(&all).is_ok() {
             return all;
         }
         let (mut most, mut best) = (0, None);
         while too_many - most > 1 {
             let middle = most.midpoint(too_many);
             let record = decided(middle);
-            if limits.require(&record).is_ok() {
+            if room.require(&record).is_ok() {
                 (most, best) = (middle, Some(record));
             } else {
                 too_many = middle;

@@ -7,7 +7,7 @@ use std::{
 
 use ::placement::{ClusterName, Holder, HostId, HostName, LabelKey, LabelValue, Policy};
 
-use super::routed_addresses::{self, Identity, Machines};
+use super::machine_identity::{self, Identity, Machines};
 use crate::observed::{Host, label_bytes};
 
 /// Bytes of a held host that is deleted, without its labels.
@@ -146,7 +146,7 @@ impl Inventory {
     /// each of another cluster, take no more memory than others.
     fn set_former(&mut self, names: &BTreeSet<HostName>) {
         for name in names {
-            let clusters = self.routed_by(name, routed_addresses::MAX_COMPARED_CLUSTERS);
+            let clusters = self.routed_by(name, machine_identity::MAX_COMPARED_CLUSTERS);
             let clusters = clusters.into_iter().cloned().collect();
             self.model.set_former(name, clusters);
         }
@@ -269,7 +269,7 @@ mod tests {
     use ::placement::{MemberState, NetworkId, RoleName, SipLabels, Uid};
 
     use super::*;
-    use crate::{observed::Details, site::routed_addresses::Addresses};
+    use crate::{observed::Details, site::machine_identity::Addresses};
 
     fn id(uid: &str) -> HostId {
         HostId {

@@ -7,7 +7,7 @@ use ::placement::{ClusterName, MemberState, Withheld, whatif::PriorityClass};
 use super::{
     decide::{is_due, priority, withheld},
     state::Site,
-    step_limits::StepLimits,
+    step_room::StepRoom,
 };
 use crate::record::{Record, Refusal};
 
@@ -44,7 +44,7 @@ impl Site {
         &self,
         record: &Record,
         decided: &Record,
-        limits: StepLimits<'_>,
+        room: StepRoom<'_>,
         why: Trigger,
         now: SystemTime,
     ) -> Precedence {
@@ -78,11 +78,11 @@ impl Site {
                 Trigger::Retried if is_over => break,
                 Trigger::Declared | Trigger::Retried => {}
             }
-            let limits = self.step_limits(name, limits.largest);
-            let settled = self.settled(Record::clone(older), limits, now);
-            let next = self.decide_without(withheld(&settled), &settled, limits, now);
+            let room = self.step_room(name, room.largest);
+            let settled = self.settled(Record::clone(older), room, now);
+            let next = self.decide_without(withheld(&settled), &settled, room, now);
             let takes = next.members.keys().any(|id| !settled.members.contains_key(id));
-            if takes && limits.require_growth(&settled, &next).is_ok() {
+            if takes && room.require_growth(&settled, &next).is_ok() {
                 precedence.must_wait = true;
                 break;
             }
@@ -92,8 +92,8 @@ impl Site {
     }
 
     /// The decision without further hosts, and why.
-    pub(super) fn decide_later(&self, settled: &Record, limits: StepLimits<'_>, now: SystemTime) -> Record {
-        let mut decided = self.decide_without(Withheld::GROWTH, settled, limits, now);
+    pub(super) fn decide_later(&self, settled: &Record, room: StepRoom<'_>, now: SystemTime) -> Record {
+        let mut decided = self.decide_without(Withheld::GROWTH, settled, room, now);
         decided.refusal = Some(Refusal::older_first());
         decided
     }

@@ -10,13 +10,13 @@ use super::{
     claims_of_lost_ledger::{PromiseContext, Promises},
     cluster_existence::Existence,
     inventory::Inventory,
-    limits::Limits,
     lines::Lines,
     marks::Marks,
     notes::Notes,
     positions::{Histories, Positions},
     refused_clusters::RefusedClusters,
     session::{SessionId, Sessions},
+    size_limits::Limits,
     view::View,
 };
 use crate::{

@@ -77,22 +77,22 @@ impl Site {
         members.map_err(|violation| Error::Invalid(vec![violation]))?;
         self.existence.declare(&record.id(), author.now);
         let cluster = record.cluster.clone();
-        let limits = self.step_limits(&cluster, permit.largest());
-        let record = self.settled(record, limits, author.now);
-        let mut decided = self.decide_without(withheld(&record), &record, limits, author.now);
+        let room = self.step_room(&cluster, permit.largest());
+        let record = self.settled(record, room, author.now);
+        let mut decided = self.decide_without(withheld(&record), &record, room, author.now);
         // One that waits is served in its turn, however often it is declared.
         let Precedence {
             must_wait,
             without_hosts,
         } = if self.is_refused(&cluster) {
-            self.precedence(&record, &decided, limits, Trigger::Declared, author.now)
+            self.precedence(&record, &decided, room, Trigger::Declared, author.now)
         } else {
             Precedence::default()
         };
         if must_wait {
-            decided = self.decide_later(&record, limits, author.now);
+            decided = self.decide_later(&record, room, author.now);
         }
-        let has_room = limits.require_growth(&record, &decided).map_err(Error::from);
+        let has_room = room.require_growth(&record, &decided).map_err(Error::from);
         let has_room = has_room.and_then(|()| self.require_room_for_record(&decided));
         self.refused.get_nothing(&without_hosts);
         let stored = has_room.and_then(|()| self.store(decided, author, permit));
@@ -192,13 +192,13 @@ impl Site {
             // Hosts may carry its labels or be named by its status though the ledger was lost: they are released too.
             None => Record::new(id.name, id.uid, None, 0, Spec::default()),
         };
-        let limits = self.step_limits(cluster, permit.largest());
-        let mut record = self.settled(record, limits, author.now);
+        let room = self.step_room(cluster, permit.largest());
+        let mut record = self.settled(record, room, author.now);
         if record.members.is_empty() && !self.claims.contains(cluster) {
             return Ok(Outcome::nothing(&permit));
         }
         begin_release(&mut record, ReleaseReason::Deleted);
-        let record = self.settled(record, limits, author.now);
+        let record = self.settled(record, room, author.now);
         let outcome = self.store(record, author, permit)?;
         self.withdraw_promises(cluster);
         Ok(outcome)
@@ -232,8 +232,8 @@ impl Site {
                 member.confirmed = true;
             }
         }
-        let limits = self.step_limits(cluster, permit.largest());
-        let record = self.settled(record, limits, author.now);
+        let room = self.step_room(cluster, permit.largest());
+        let record = self.settled(record, room, author.now);
         self.store(record, author, permit)
     }
 
@@ -249,8 +249,8 @@ impl Site {
         let Some(known) = self.claims.get(cluster) else {
             return;
         };
-        let limits = self.step_limits(cluster, permit.largest());
-        let mut record = self.settled(Record::clone(known), limits, author.now);
+        let room = self.step_room(cluster, permit.largest());
+        let mut record = self.settled(Record::clone(known), room, author.now);
         report(self.view(), &mut record, author.now);
         self.store_alone(record, author, permit);
     }
@@ -266,22 +266,22 @@ impl Site {
         if !is_due(self.view(), known) || self.is_refusal_current(known) {
             return;
         }
-        let limits = self.step_limits(cluster, permit.largest());
-        let record = self.settled(Record::clone(known), limits, author.now);
-        let mut decided = self.decide_without(withheld(&record), &record, limits, author.now);
-        if let Err(error) = limits.require_growth(&record, &decided) {
+        let room = self.step_room(cluster, permit.largest());
+        let record = self.settled(Record::clone(known), room, author.now);
+        let mut decided = self.decide_without(withheld(&record), &record, room, author.now);
+        if let Err(error) = room.require_growth(&record, &decided) {
             if let Some(withheld) = self.lines.growth.line() {
                 tracing::warn!(site = self.name, %cluster, %error, withheld, "the cluster gets no further hosts: its record would be too large");
             }
-            decided = self.decide_without(Withheld::GROWTH, &record, limits, author.now);
+            decided = self.decide_without(Withheld::GROWTH, &record, room, author.now);
         }
         // Hosts may have changed since this cluster's turn began.
         let Precedence {
             must_wait,
             without_hosts,
-        } = self.precedence(&record, &decided, limits, Trigger::Retried, author.now);
+        } = self.precedence(&record, &decided, room, Trigger::Retried, author.now);
         if must_wait {
-            decided = self.decide_later(&record, limits, author.now);
+            decided = self.decide_later(&record, room, author.now);
         }
         self.refused.get_nothing(&without_hosts);
         let Some(outcome) = self.store_alone(decided, author, permit) else {
@@ -311,8 +311,8 @@ impl Site {
         }
         self.existence.set_missing(cluster);
         begin_release(&mut record, ReleaseReason::Orphaned);
-        let limits = self.step_limits(cluster, permit.largest());
-        let record = self.settled(record, limits, author.now);
+        let room = self.step_room(cluster, permit.largest());
+        let record = self.settled(record, room, author.now);
         self.store_alone(record, author, permit)
     }
 
@@ -342,8 +342,8 @@ impl Site {
             }
         }
         self.existence.set_missing(&record.cluster);
-        let limits = self.step_limits(&record.cluster, permit.largest());
-        let record = self.settled(record, limits, author.now);
+        let room = self.step_room(&record.cluster, permit.largest());
+        let record = self.settled(record, room, author.now);
         self.store(record, author, permit)
     }
 
@@ -375,7 +375,7 @@ impl Site {
             });
         }
         let before = known.map(|known| &**known);
-        self.step_limits(&record.cluster, permit.largest())
+        self.step_room(&record.cluster, permit.largest())
             .require(&record)?;
         let cluster = record.id();
         let is_over = record.releasing && record.members.is_empty();

@@ -13,9 +13,9 @@
 mod args;
 mod backend;
 mod elected;
-mod metrics;
 mod renewal;
 mod supervisor;
+mod term_metrics;
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ use tokio_stream::{Stream, StreamExt as _, wrappers::WatchStream};
 pub use args::LedgerArgs;
 pub use backend::{Backend, File, Refused, Tenure, Waiting, proven};
 pub use elected::Elected;
-pub use metrics::{TermCollector, TermMetrics};
 pub use supervisor::Supervisor;
+pub use term_metrics::{TermCollector, TermMetrics};
 
 use crate::{
     error::Error,

@@ -13,7 +13,7 @@ use std::{
 use tokio::runtime::Builder;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::ledger::etcd::{Location, Right, send};
+use crate::ledger::etcd::{Location, Right, send_with_retries};
 
 /// How long the right to write lasts after a renewal was requested, with a lease of this time.
 pub(super) fn held(time: Duration) -> Duration {
@@ -72,7 +72,7 @@ async fn renew(shared: &Location, lease: i64, time: Duration, right: &Right) {
                 let mut leases = location.client().lease_client();
                 async move { leases.keep_alive(lease).await }
             };
-            match send(time / 4, "renew the lease", renew).await {
+            match send_with_retries(time / 4, "renew the lease", renew).await {
                 Ok(_) => right.renew(begun + held(time)),
                 Err(error) => tracing::warn!(error = error.chain(), "the lease was not renewed"),
             }

@@ -7,7 +7,7 @@ use runtime::readiness::Gate;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Backend, Refused, Standing, Tenure, Term, TermMetrics, Terms, metrics::Leader};
+use super::{Backend, Refused, Standing, Tenure, Term, TermMetrics, Terms, term_metrics::Leader};
 use crate::{
     ledger::{
         self, Contents, Ledger, Refusal,

@@ -94,13 +94,13 @@ pub fn plan(input: &Input) -> Plan {
         };
         clusters.push(planned(input, declared, report));
     }
-    decide_each(input, &mut site, &holdings, |site, turn| {
+    decide_each(input, &mut site, &holdings, |site, decided| {
         let Decided {
             declared,
             request,
             members: _,
             decision,
-        } = turn;
+        } = decided;
         let remarks = remarks::collect(input, declared, &holdings, decision);
         let report = report::cluster(&declared.name, &request.roles, decision, remarks);
         let mut planned = planned(input, declared, report);
@@ -119,15 +119,15 @@ struct Decided<'a> {
     decision: &'a Decision,
 }
 
-/// Decides the clusters that are valid and not being deleted, one after the other. `decided` gets each decision with the site as it was made
+/// Decides the clusters that are valid and not being deleted, one after the other. `visit` gets each decision with the site as it was made
 /// on.
 fn decide_each(
     input: &Input,
     site: &mut Site,
     holdings: &Holdings,
-    mut decided: impl FnMut(&Site, &Decided<'_>),
+    mut visit: impl FnMut(&Site, &Decided<'_>),
 ) {
-    let mut turns = Vec::new();
+    let mut in_order = Vec::new();
     for declared in input.clusters.values() {
         let members = holdings.members(&declared.name);
         if declared.deleting {
@@ -137,23 +137,23 @@ fn decide_each(
         } else if let Ok(request) = &declared.request {
             let request = checkable(input, request);
             let priority = Priority::new(site, &request, members, declared.created);
-            turns.push((priority, declared, request));
+            in_order.push((priority, declared, request));
         }
     }
-    turns.sort_by(|(a, _, _), (b, _, _)| a.cmp(b));
-    for (_, declared, request) in &turns {
+    in_order.sort_by(|(a, _, _), (b, _, _)| a.cmp(b));
+    for (_, declared, request) in &in_order {
         release_surplus(site, request, holdings.members(&declared.name));
     }
-    for (_, declared, request) in &turns {
+    for (_, declared, request) in &in_order {
         let members = holdings.members(&declared.name);
         let decision = decide(site, request, members);
-        let turn = Decided {
+        let decided = Decided {
             declared,
             request,
             members,
             decision: &decision,
         };
-        decided(site, &turn);
+        visit(site, &decided);
         record(site, &declared.name, members, &decision);
     }
 }
@@ -163,10 +163,10 @@ fn decide_each(
 pub(crate) fn after_plan(input: &Input) -> (Site, BTreeMap<ClusterName, Vec<Member>>) {
     let (mut site, holdings) = read(input);
     let mut after = BTreeMap::new();
-    decide_each(input, &mut site, &holdings, |_, turn| {
+    decide_each(input, &mut site, &holdings, |_, decided| {
         after.insert(
-            turn.declared.name.clone(),
-            members_after(turn.members, turn.decision),
+            decided.declared.name.clone(),
+            members_after(decided.members, decided.decision),
         );
     });
     let mut all = holdings.into_members();
@@ -247,7 +247,7 @@ fn release_surplus(site: &mut Site, request: &Request, members: &[Member]) {
     for released in decide(site, request, members).release {
         let waits = match released.reason {
             ReleaseReason::Surplus | ReleaseReason::Moved => false,
-            // A failed member may be replaced; the cluster's own turn decides by which host.
+            // A failed member may be replaced; the decision on the cluster itself chooses by which host.
             ReleaseReason::Failed(_) => true,
         };
         if !waits {

@@ -10,27 +10,27 @@ use crate::output::Output;
 use crate::plan::{plan, unassignable};
 use crate::report::{Change, Cluster, Outcome, Remark};
 
-/// What would be kept, reported, and in conflict.
+/// Which hosts an adoption would keep, report, and find in conflict.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Adoption {
     /// Each SIPCluster, sorted by name.
-    pub clusters: Vec<Adopted>,
-    /// Hosts with labels that make them nobody's: neither a member nor free.
+    pub clusters: Vec<AdoptedCluster>,
+    /// Hosts whose labels make them neither a member of a cluster nor free.
     pub strays: Vec<Remark>,
 }
 
-/// What becomes of one SIPCluster.
+/// What the adoption does with the hosts of one SIPCluster.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Adopted {
+pub struct AdoptedCluster {
     /// The SIPCluster, `namespace/name`.
     pub cluster: String,
     /// Hosts that it keeps, each with its role. Nothing is written on them.
     pub keeps: Vec<String>,
     /// What people should know though it changes nothing.
     pub reported: Vec<Remark>,
-    /// What would change, or cannot be decided: to be looked at before the agents start.
+    /// What would change, or cannot be decided: people must resolve it before the agents start.
     pub conflicts: Vec<String>,
 }
 
@@ -52,13 +52,13 @@ pub fn adoption(input: &Input) -> Adoption {
         clusters: report
             .clusters
             .into_iter()
-            .map(|cluster| adopted(cluster, &strays))
+            .map(|cluster| adopted_cluster(cluster, &strays))
             .collect(),
         strays,
     }
 }
 
-fn adopted(report: Cluster, strays: &[Remark]) -> Adopted {
+fn adopted_cluster(report: Cluster, strays: &[Remark]) -> AdoptedCluster {
     let Cluster {
         cluster,
         outcome,
@@ -84,7 +84,7 @@ fn adopted(report: Cluster, strays: &[Remark]) -> Adopted {
         let why = refusal.map(|refusal| refusal.message).unwrap_or_default();
         conflicts.push(format!("{}: {why}", outcome.as_str()));
     }
-    Adopted {
+    AdoptedCluster {
         cluster,
         keeps,
         reported: reports
@@ -95,7 +95,7 @@ fn adopted(report: Cluster, strays: &[Remark]) -> Adopted {
     }
 }
 
-/// An adoption as it is printed.
+/// Prints an adoption.
 ///
 /// # Errors
 /// None that is known: it has only texts and lists.
@@ -115,7 +115,7 @@ fn text(adoption: &Adoption) -> String {
         let _ = writeln!(text, "{words}");
     };
     let (mut hosts, mut conflicts) = (0, strays.len());
-    for Adopted {
+    for AdoptedCluster {
         cluster,
         keeps,
         reported,

@@ -42,7 +42,8 @@ use stateright::{Expectation, Model as _};
 use every_order::Counts;
 use protocol::{Protocol, State};
 
-fn number(name: &str, default: usize) -> usize {
+/// The value of an environment variable that sets how much a test does.
+fn soak_setting(name: &str, default: usize) -> usize {
     match std::env::var(name) {
         Ok(text) => text
             .parse()
@@ -53,7 +54,7 @@ fn number(name: &str, default: usize) -> usize {
 
 #[test]
 fn in_every_order_of_events_up_to_a_depth_no_promise_is_broken() {
-    let depth = number("SOAK_DEPTH", 4);
+    let depth = soak_setting("SOAK_DEPTH", 4);
     let since = Instant::now();
     let model = Protocol {
         // It takes much longer than a step.
@@ -85,8 +86,8 @@ const RARE_EVERY: usize = 6;
 
 #[test]
 fn random_orders_of_events_break_no_promise() {
-    let walks = number("SOAK_WALKS", 50);
-    let first = number("SOAK_SEED", 1);
+    let walks = soak_setting("SOAK_WALKS", 50);
+    let first = soak_setting("SOAK_SEED", 1);
     let since = Instant::now();
     let model = Protocol {
         settle_every: 50,

@@ -54,7 +54,8 @@ struct Counts {
     slowest_peace_ms: u128,
 }
 
-fn number(name: &str, default: u64) -> u64 {
+/// The value of an environment variable that sets how much a test does.
+fn soak_setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text
             .parse()
@@ -65,8 +66,8 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn network_faults_break_no_promise_and_all_converges() {
-    let schedules = number("SOAK_SCHEDULES", 20);
-    let first = number("SOAK_SEED", 1);
+    let schedules = soak_setting("SOAK_SCHEDULES", 20);
+    let first = soak_setting("SOAK_SEED", 1);
     let since = Instant::now();
     let mut counts = Counts::default();
     for seed in first..first + schedules {

@@ -5,16 +5,16 @@ use super::*;
 
 const KEY: &str = "0123456789abcdef";
 
-fn begin(all: &Arc<Operations>, key: &str, host: &str) -> Result<Begun, Error> {
+fn begin(all: &Arc<Operations>, key: &str, host: &str) -> Result<ActionRequest, Error> {
     all.begin("c", Key::parse(key)?, (host, host, host), Action::Reboot, || {
         Ok(())
     })
 }
 
-fn new(begun: Result<Begun, Error>) -> (Operation, Follower) {
+fn new(begun: Result<ActionRequest, Error>) -> (Operation, Follower) {
     match begun.unwrap() {
-        Begun::New(operation, follower) => (operation, follower),
-        Begun::Repeated(_) => panic!("known"),
+        ActionRequest::New(operation, follower) => (operation, follower),
+        ActionRequest::Repeated(_) => panic!("known"),
     }
 }
 
@@ -29,12 +29,12 @@ async fn a_repetition_gets_the_same_steps_and_carries_nothing_out() {
     let all = Arc::new(Operations::default());
     let (operation, first) = new(begin(&all, KEY, "h"));
     operation.step(Step::Sent(Sent {}));
-    let Begun::Repeated(second) = begin(&all, KEY, "h").unwrap() else {
+    let ActionRequest::Repeated(second) = begin(&all, KEY, "h").unwrap() else {
         panic!("it is carried out again");
     };
     operation.step(Step::Done(Done::default()));
     operation.end(Ok(()));
-    let Begun::Repeated(third) = begin(&all, KEY, "h").unwrap() else {
+    let ActionRequest::Repeated(third) = begin(&all, KEY, "h").unwrap() else {
         panic!("it is carried out again");
     };
     let expected = [
@@ -66,7 +66,7 @@ async fn a_repetition_of_what_failed_fails_in_the_same_way() {
     let all = Arc::new(Operations::default());
     let (operation, _) = new(begin(&all, KEY, "h"));
     operation.end(Err(Status::aborted("x")));
-    let Begun::Repeated(again) = begin(&all, KEY, "h").unwrap() else {
+    let ActionRequest::Repeated(again) = begin(&all, KEY, "h").unwrap() else {
         panic!("it is carried out again");
     };
     assert_eq!(all_steps(again).await, [Err(tonic::Code::Aborted)]);
@@ -104,7 +104,7 @@ async fn a_forced_action_supersedes_one_that_is_only_observed() {
         let key = Key::parse(key).unwrap();
         all.begin(cluster, key, ("h", "h", "h"), action, || Ok(()))
     };
-    let under_way = |begun: Result<Begun, Error>| matches!(begun, Err(Error::UnderWay { .. }));
+    let under_way = |begun: Result<ActionRequest, Error>| matches!(begun, Err(Error::UnderWay { .. }));
     let (graceful, _) = new(begin(&all, KEY, "h"));
     for stage in ["prepared", "sent"] {
         assert!(under_way(begin_by("c", keys[0], Action::ForceReboot)), "{stage}");
@@ -191,13 +191,13 @@ async fn an_action_is_forgotten_a_time_after_its_end() {
     let (operation, _) = new(begin(&all, KEY, "h"));
     tokio::time::advance(2 * RETENTION).await;
     assert!(
-        matches!(begin(&all, KEY, "h").unwrap(), Begun::Repeated(_)),
+        matches!(begin(&all, KEY, "h").unwrap(), ActionRequest::Repeated(_)),
         "unfinished"
     );
     operation.end(Ok(()));
     tokio::time::advance(RETENTION.saturating_sub(Duration::from_secs(1))).await;
     assert!(
-        matches!(begin(&all, KEY, "h").unwrap(), Begun::Repeated(_)),
+        matches!(begin(&all, KEY, "h").unwrap(), ActionRequest::Repeated(_)),
         "ended"
     );
     tokio::time::advance(Duration::from_secs(2)).await;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::bmc::{Address, Credentials};
 
-const ROOT: &str = "/redfish/v1/";
+const SERVICE_ROOT: &str = "/redfish/v1/";
 
 /// Path of the session that the login has made, to be deleted at the end, since BMCs have few; `None` with basic authentication.
 pub(super) type Session = Option<String>;
@@ -28,12 +28,12 @@ pub(super) async fn login(
         bmc: address.authority(),
     };
     let basic = || credentials.basic().map(Login::Basic).ok_or_else(unauthorized);
-    let root = (Method::GET, ROOT, &Login::None);
+    let root = (Method::GET, SERVICE_ROOT, &Login::None);
     let root = exchange::exchange(network, address, connection, root, None).await?;
     let root: RawRoot = match root.status {
         // Some BMCs open their root to users only.
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Ok((basic()?, None)),
-        _ => root.resource(address, ROOT)?,
+        _ => root.resource(address, SERVICE_ROOT)?,
     };
     let Some(sessions) = root.sessions() else {
         return Ok((basic()?, None));

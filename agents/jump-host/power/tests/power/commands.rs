@@ -173,7 +173,7 @@ async fn host_finds_the_replica_that_serves() {
     let mut shell = Shell::new(&stage, &stage.token(&jump_host).await);
 
     // A replica on standby, which begins to serve while the command is looking for one.
-    let standing = stage.serve().await;
+    let replica = stage.serve().await;
     shell.address.clone_from(&stage.address);
     let nobody = shell.host(&["list", "--wait", "1"]).await;
     assert_eq!(nobody.code, 4, "{nobody:?}");
@@ -181,7 +181,7 @@ async fn host_finds_the_replica_that_serves() {
     let power = stage.power().await;
     let (listed, ()) = tokio::join!(shell.host(&["list"]), async {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        standing.lead(power);
+        replica.lead(power);
     });
     assert_eq!(listed.code, 0, "{listed:?}");
 

@@ -19,7 +19,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use power::{
-    Answers, Config, EffectPolling, Power, PowerMetrics, ServeArgs, Server, Standing,
+    Answers, Config, EffectPolling, Power, PowerMetrics, Replica, ServeArgs, Server,
     redfish::{Network, NetworkArgs, Timeouts},
 };
 use proto::power::v1::power_service_client::PowerServiceClient;
@@ -173,13 +173,13 @@ impl Stage {
     }
 
     /// Opens a port of another replica, which is on standby.
-    pub(crate) async fn serve(&mut self) -> Standing<Ledger> {
+    pub(crate) async fn serve(&mut self) -> Replica<Ledger> {
         let bound = Server::bind(&self.program().serve).await.unwrap();
-        let (server, standing) = bound.expect("a port is asked for");
+        let (server, replica) = bound.expect("a port is asked for");
         self.address = server.address().to_string();
         let stop = self.stop.clone();
         self.serving = Some(tokio::spawn(async move { server.serve(stop).await.unwrap() }));
-        standing
+        replica
     }
 
     /// Power control under the rights of the agent.

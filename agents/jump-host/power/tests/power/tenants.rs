@@ -273,14 +273,14 @@ async fn a_replica_on_standby_and_another_term_refuse_actions() {
     let token = stage.token(&jump_host).await;
     let before = term(&mut stage.grpc(), &token).await;
 
-    let standing = stage.serve().await;
+    let replica = stage.serve().await;
     let mut client = stage.grpc();
     let status = client
         .list_hosts(with_token(ListHostsRequest::default(), &token))
         .await
         .unwrap_err();
     assert_eq!((status.code(), &*reason(&status)), (Code::Unavailable, "STANDBY"));
-    standing.lead(stage.power().await);
+    replica.lead(stage.power().await);
     let (_, outcome) = run(&mut client, &token, set("own", Action::Reboot, "1", &before)).await;
     assert_eq!(reason(&outcome.unwrap_err()), "TERM_OVER");
     let (_, outcome) = run(&mut client, &token, set("own", Action::Reboot, "1", "")).await;

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_has_this_table() {
+    fn the_reference_lists_every_session_metric() {
         let table = runtime::metrics::reference_table(&DEFINITIONS);
         assert!(
             include_str!("../../../../../docs/metrics.md").contains(&table),

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 
 /// Within this time a watch shows what was applied. If it does not, somebody has changed the object since.
-const SHOWN_WITHIN: Duration = Duration::from_secs(5);
+const MAX_WATCH_LAG: Duration = Duration::from_secs(5);
 
 /// Which Deployment of an instance it is, and which of its generations.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Changed {
             self.before = shown.to_vec();
             return true;
         }
-        let lag = now.saturating_duration_since(self.at) < SHOWN_WITHIN;
+        let lag = now.saturating_duration_since(self.at) < MAX_WATCH_LAG;
         let each = shown.iter().zip(&self.now).zip(&self.before);
         shown.len() == self.now.len()
             && each

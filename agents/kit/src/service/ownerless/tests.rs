@@ -110,13 +110,17 @@ fn a_namespace_with_many_delays_no_other() {
     };
     let mut all: BTreeSet<Instance> = (0..100).map(|number| of("a", number)).collect();
     all.insert(of("b", 0));
-    let (begun, lasting) = (Instant::now(), Duration::from_mins(20));
+    let (begun, ownerless_for) = (Instant::now(), Duration::from_mins(20));
     let mut times = DeletionTimes::default();
-    assert_eq!(times.due(&all, begun, lasting), []);
+    assert_eq!(times.due(&all, begun, ownerless_for), []);
     let mut seen = BTreeSet::new();
     for tick in 0..13 {
-        let due = times.due(&all, begun + lasting + PAUSE * tick, lasting);
-        assert!(due.len() <= IN_TURN + 1);
+        let due = times.due(
+            &all,
+            begun + ownerless_for + MAX_POLL_INTERVAL * tick,
+            ownerless_for,
+        );
+        assert!(due.len() <= MAX_DELETIONS_PER_NAMESPACE + 1);
         assert_eq!(due.contains(&of("b", 0)), tick == 0 || tick == 10, "{tick}");
         seen.extend(due);
     }
@@ -146,24 +150,30 @@ fn only_what_stays_so_long_enough_is_due() {
     };
     let instance = |name: &str| of(name, "u");
     let (both, one) = ([instance("a"), instance("b")].into(), [instance("a")].into());
-    let (begun, lasting) = (Instant::now(), Duration::from_mins(20));
+    let (begun, ownerless_for) = (Instant::now(), Duration::from_mins(20));
     let mut times = DeletionTimes::default();
-    assert_eq!(times.due(&both, begun, lasting), []);
-    assert_eq!(times.due(&one, begun + lasting / 2, lasting), []);
+    assert_eq!(times.due(&both, begun, ownerless_for), []);
+    assert_eq!(times.due(&one, begun + ownerless_for / 2, ownerless_for), []);
     // The other one was owned meanwhile.
-    let at = begun + lasting;
-    assert_eq!(times.due(&both, at, lasting), [instance("a")]);
+    let at = begun + ownerless_for;
+    assert_eq!(times.due(&both, at, ownerless_for), [instance("a")]);
     // Its deletion has failed.
-    assert_eq!(times.due(&both, at + RETRY / 2, lasting), []);
-    assert_eq!(times.due(&both, at + RETRY, lasting), [instance("a")]);
+    assert_eq!(times.due(&both, at + MAX_RETRY_DELAY / 2, ownerless_for), []);
     assert_eq!(
-        times.due(&both, at + lasting, lasting),
+        times.due(&both, at + MAX_RETRY_DELAY, ownerless_for),
+        [instance("a")]
+    );
+    assert_eq!(
+        times.due(&both, at + ownerless_for, ownerless_for),
         [instance("a"), instance("b")]
     );
     // Another one of that name was restored.
     let restored = [of("a", "v")].into();
-    assert_eq!(times.due(&restored, at + lasting * 2, lasting), []);
-    assert_eq!(times.due(&restored, at + lasting * 3, lasting), [of("a", "v")]);
+    assert_eq!(times.due(&restored, at + ownerless_for * 2, ownerless_for), []);
+    assert_eq!(
+        times.due(&restored, at + ownerless_for * 3, ownerless_for),
+        [of("a", "v")]
+    );
 }
 
 #[test]

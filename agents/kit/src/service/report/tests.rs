@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     super::{
-        outcome::{Failed, Remark, Staying},
+        outcome::{Failed, Predecessor, Remark},
         problem::*,
     },
     *,
@@ -99,14 +99,14 @@ fn refusals_rank_before_failures_and_progress() {
 #[test]
 fn nothing_is_available_before_it_was_asked() {
     let mut available = status_of(&[applied("a", None, false)], &Drain::default());
-    assert!(is_unfounded(true, &mut available));
+    assert!(is_unchecked(true, &mut available));
     // Without a condition before, this one is written.
     let mut first = status_of(&[applied("a", None, false)], &Drain::default());
-    assert!(!is_unfounded(false, &mut first));
+    assert!(!is_unchecked(false, &mut first));
     assert_eq!(first.finding.unwrap().reason, PROGRESSING);
     let problem = Problem::new(IMAGE_PULL, "no such image");
     let mut failing = status_of(&[applied("a", Some(problem), false)], &Drain::default());
-    assert!(!is_unfounded(true, &mut failing));
+    assert!(!is_unchecked(true, &mut failing));
     assert_eq!(failing.finding.unwrap().reason, IMAGE_PULL);
 }
 
@@ -239,7 +239,7 @@ fn hosts_that_wait_long_are_reported_last() {
 
 #[test]
 fn what_stays_is_named_also_without_a_placement() {
-    let stays = Outcome::Stays(Staying {
+    let stays = Outcome::Predecessor(Predecessor {
         name: "a".to_owned(),
         endpoints: Vec::new(),
     });

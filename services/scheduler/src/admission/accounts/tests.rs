@@ -3,7 +3,7 @@ use std::num::NonZeroU32;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use runtime::{identity::Caller, tls::Peer};
 
-use super::super::{audit::Refused, metrics::CallMetrics, unread::Guard};
+use super::super::{audit::Refused, call_metrics::CallMetrics, unread::Guard};
 use super::*;
 
 fn agent(site: &str, name: &str) -> PeerIdentity {

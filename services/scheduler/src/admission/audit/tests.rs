@@ -3,7 +3,7 @@ use std::time::Duration;
 use runtime::{identity::Caller, tls::PeerIdentity};
 
 use super::*;
-use crate::admission::{group::Group, limits::Limits};
+use crate::admission::{identity_limits::Limits, site_share::Group};
 
 /// Ten peers without an account: one has called once, and the others have called often.
 fn flood(name: impl Fn(usize) -> Caller) -> Vec<Peer> {

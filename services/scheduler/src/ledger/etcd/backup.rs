@@ -76,7 +76,9 @@ impl Etcd {
     /// Writes or deletes what is no part of the ledger, as its owner.
     async fn put(&self, writes: Vec<TxnOp>) -> Result<(), Error> {
         let leads = Compare::create_revision(self.location.keys.leader(), CompareOp::Equal, self.elected);
-        let written = self.send(Txn::new().when([leads]).and_then(writes)).await?;
+        let written = self
+            .send_transaction(Txn::new().when([leads]).and_then(writes))
+            .await?;
         if written.succeeded() {
             Ok(())
         } else {

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use super::{
     Location,
-    request::{REQUEST_TIMEOUT, send},
+    retries::{REQUEST_TIMEOUT, send_with_retries},
 };
 use crate::ledger::{Error, Storage};
 
@@ -206,7 +206,7 @@ impl Location {
             let mut maintenance = self.client().maintenance_client();
             async move { maintenance.status().await }
         };
-        let status = send(REQUEST_TIMEOUT, "read the status of etcd", status).await?;
+        let status = send_with_retries(REQUEST_TIMEOUT, "read the status of etcd", status).await?;
         let quota = Some(status.db_size_quota()).filter(|quota| *quota > 0);
         let quota = quota.unwrap_or(DEFAULT_QUOTA_BYTES);
         let of_quota = |bytes: i64| bytes.saturating_mul(100) / quota;
@@ -281,7 +281,7 @@ impl Location {
                 }
             }
         };
-        send(REQUEST_TIMEOUT * 5, "compact the history of etcd", compact).await
+        send_with_retries(REQUEST_TIMEOUT * 5, "compact the history of etcd", compact).await
     }
 }
 

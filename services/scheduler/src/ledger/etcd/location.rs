@@ -14,7 +14,7 @@ use super::{
     connect::{self, Certificates, EtcdArgs},
     holds::Holds,
     keys::Keys,
-    request::{REQUEST_TIMEOUT, send},
+    retries::{REQUEST_TIMEOUT, send_with_retries},
 };
 use crate::ledger::{Error, Storage};
 
@@ -149,6 +149,6 @@ impl Location {
             let (mut kv, key, options) = (self.kv(), key.clone(), options.clone());
             async move { kv.get(key, Some(options)).await }
         };
-        send(REQUEST_TIMEOUT * 5, "read from etcd", get).await
+        send_with_retries(REQUEST_TIMEOUT * 5, "read from etcd", get).await
     }
 }

@@ -14,18 +14,18 @@ mod location;
 mod log;
 mod moving;
 mod pages;
-mod request;
+mod retries;
 mod right;
 mod schema;
+mod write;
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use backon::{BackoffBuilder as _, ExponentialBuilder};
-use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::GetOptions;
 use prost::Message as _;
 use proto::ledger::v1 as disk;
 use runtime::quiet::Quiet;
@@ -34,13 +34,12 @@ use tokio::runtime::Handle;
 pub use compaction::Pace;
 pub use connect::EtcdArgs;
 pub use location::Location;
-pub(crate) use request::send;
+pub(crate) use retries::send_with_retries;
 pub use right::Right;
 
 use self::{
     batch::Part,
     log::{ENTRIES_PER_TRIM, Sizes},
-    request::{REQUEST_TIMEOUT, passes, refusal},
     schema::SCHEMA,
 };
 use super::{
@@ -189,100 +188,6 @@ impl Etcd {
         Ok((written, position))
     }
 
-    /// Writes one part on top of what was written before; asks again until it is known whether it is written.
-    async fn write(&self, before: Written, part: &Part) -> Result<Written, Error> {
-        let keys = &self.location.keys;
-        let (mut by_site, clock, slot) = {
-            let log = self.log();
-            let first = part.added.first().map_or(part.last, |(_, commit, _)| *commit);
-            (log.bytes().clone(), log.now(), log.due_slot(first.number()))
-        };
-        for (site, _, size) in &part.added {
-            *by_site.entry(site.clone()).or_default() += size;
-        }
-        for (site, _, size) in &part.removed {
-            let bytes = by_site.entry(site.clone()).or_default();
-            *bytes = bytes.saturating_sub(*size);
-        }
-        let position = batch::position(part.last, part.epoch, by_site, clock);
-        let mut operations = batch::operations(part, keys);
-        operations.push(TxnOp::put(keys.position(), position.clone(), None));
-        if let Some((at, commit)) = slot {
-            operations.push(TxnOp::put(keys.slot(at), commit.to_string(), None));
-        }
-        let transaction = Txn::new()
-            .when([
-                Compare::create_revision(keys.leader(), CompareOp::Equal, self.elected),
-                Compare::mod_revision(keys.position(), CompareOp::Equal, before.at),
-            ])
-            .and_then(operations)
-            .or_else([TxnOp::get(keys.leader(), None), TxnOp::get(keys.position(), None)]);
-        let bytes = position.len() + part.bytes();
-        let after = |at| {
-            self.location.growth.add(bytes);
-            self.count(part, slot);
-            Written {
-                last: part.last,
-                epoch: part.epoch,
-                at,
-                added: before.added + part.added.len(),
-                added_bytes: before.added_bytes + part.added.iter().map(|(_, _, size)| size).sum::<u64>(),
-            }
-        };
-        let answer = self.send(transaction).await?;
-        if answer.succeeded() {
-            let header = answer.header().map(etcd_client::ResponseHeader::revision);
-            return Ok(after(header.unwrap_or_default()));
-        }
-        // Either somebody else leads, or this very transaction was written when it was sent before.
-        let answers = answer.op_responses();
-        let [TxnOpResponse::Get(leader), TxnOpResponse::Get(found)] = &*answers else {
-            return Err(Error::Fenced {
-                by: "another scheduler".to_owned(),
-            });
-        };
-        match (leader.kvs(), found.kvs()) {
-            ([leader], [found]) if leader.create_revision() == self.elected && found.value() == position => {
-                Ok(after(found.mod_revision()))
-            }
-            ([leader], _) if leader.create_revision() != self.elected => Err(Error::Fenced {
-                by: String::from_utf8_lossy(leader.value()).into_owned(),
-            }),
-            _ => Err(Error::Fenced {
-                by: "another scheduler".to_owned(),
-            }),
-        }
-    }
-
-    /// Sends a transaction until there is an answer, or the right to write has lapsed.
-    async fn send(&self, transaction: Txn) -> Result<etcd_client::TxnResponse, Error> {
-        let mut pauses = ExponentialBuilder::new()
-            .with_min_delay(Duration::from_millis(20))
-            .with_max_delay(Duration::from_millis(500))
-            .with_jitter()
-            .without_max_times()
-            .build();
-        loop {
-            let answer =
-                tokio::time::timeout(REQUEST_TIMEOUT, self.location.kv().txn(transaction.clone())).await;
-            let error = match answer {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) => match refusal(&error) {
-                    Some(cause) => return Err(Error::Refused { stored: 0, cause }),
-                    None if passes(&error) => Error::storage("write to etcd")(error),
-                    None => return Err(Error::storage("write to etcd")(error)),
-                },
-                Err(elapsed) => Error::storage("write to etcd in time")(elapsed),
-            };
-            let pause = pauses.next().unwrap_or(REQUEST_TIMEOUT);
-            if Instant::now() + pause >= self.right.lapses() {
-                return Err(error);
-            }
-            tracing::warn!(error = error.chain(), "retrying a request to etcd");
-            tokio::time::sleep(pause).await;
-        }
-    }
-
     async fn submit(&self, batch: &[Change]) -> Result<(), Error> {
         let (keys, limits) = (&self.location.keys, self.location.limits);
         let mut stored = 0;
@@ -297,27 +202,6 @@ impl Etcd {
             Error::Refused { stored: _, cause } => Error::storage("remove entries of the log")(cause),
             error => error,
         })
-    }
-
-    /// Writes a part on top of all before.
-    async fn append(&self, part: &Part) -> Result<(), Error> {
-        let after = self.write(self.written(), part).await?;
-        *self.written.lock().unwrap_or_else(PoisonError::into_inner) = after;
-        Ok(())
-    }
-
-    /// A part is written.
-    fn count(&self, part: &Part, slot: Option<(u64, u64)>) {
-        let mut log = self.log();
-        for (site, commit, size) in &part.added {
-            log.added(site, commit.number(), *size);
-        }
-        for (site, commit, size) in &part.removed {
-            log.removed(site, commit.number(), *size);
-        }
-        if let Some(slot) = slot {
-            log.begin_slot(slot);
-        }
     }
 
     /// Removes what is not to be kept of the log, when a check is due: more than was added since the last one, with as many transactions as it takes.

@@ -11,7 +11,7 @@ use etcd_client::{GetOptions, GetResponse, KeyValue};
 use super::{
     keys::{self, Keys},
     location::Location,
-    request::{REQUEST_TIMEOUT, is_too_large, send},
+    retries::{REQUEST_TIMEOUT, is_too_large, send_with_retries},
 };
 use crate::ledger::Error;
 
@@ -169,7 +169,7 @@ pub(super) async fn first(
             }
         };
         let begun = Instant::now();
-        let error = match send(REQUEST_TIMEOUT, "read from etcd", get).await {
+        let error = match send_with_retries(REQUEST_TIMEOUT, "read from etcd", get).await {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };

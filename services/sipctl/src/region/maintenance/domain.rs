@@ -231,7 +231,7 @@ mod tests {
 
     fn edit(cordoned: bool) -> Edit {
         Edit {
-            domain: crate::lose::domain("rack=r1").unwrap(),
+            domain: crate::lose::parse_domain("rack=r1").unwrap(),
             cordoned,
         }
     }

@@ -33,7 +33,7 @@ pub enum Target {
 /// What is expected.
 pub fn target(text: &str) -> Result<Target, String> {
     if text.contains('=') {
-        return crate::lose::domain(text).map(Target::Domain);
+        return crate::lose::parse_domain(text).map(Target::Domain);
     }
     let host = text.parse().map(Target::Host);
     host.map_err(|error: placement::NameError| format!("expected NS/NAME or KEY=VALUE: {error}"))

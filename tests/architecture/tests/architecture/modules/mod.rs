@@ -53,7 +53,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
                 "known_templates",
             ],
             &["template_check", "pod_config", "pod_routing", "reachability"],
-            &["templates", "cluster_routing"],
+            &["templates", "release_blockers"],
             &["rendering"],
             &["service"],
             &["run"],
@@ -75,7 +75,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
     (
         "services/placement/src/",
         &[
-            &["limits", "life", "host", "policy"],
+            &["request_bounds", "life", "host", "policy"],
             &["request"],
             &["ineligible", "decision", "kinds", "sentences"],
             &["site"],

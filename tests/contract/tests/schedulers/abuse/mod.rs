@@ -17,7 +17,7 @@ use sandbox::authority::Caller;
 use tokio::task::JoinSet;
 
 use crate::{
-    killed::{CLIENTS, SITES, Working, number, seed},
+    killed::{CLIENTS, SITES, Working, seed, soak_setting},
     pki::Pki,
 };
 use attack::Attack;
@@ -71,7 +71,7 @@ fn begin(attack: &Arc<Attack>) -> JoinSet<()> {
 }
 
 async fn attacked(storage: Storage) {
-    let seconds = number("SOAK_ABUSE_SECONDS", 10);
+    let seconds = soak_setting("SOAK_ABUSE_SECONDS", 10);
     let seed = seed();
     let victims: Vec<String> = (0..SITES).map(|site| format!("site-{site}")).collect();
     let mut sites = victims.clone();

@@ -5,11 +5,11 @@ use std::time::Duration;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use scheduler::ledger::{Ledger as _, redb::Redb};
 
-use super::{Working, number, process::Process, seed};
+use super::{Working, process::Process, seed, soak_setting};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_under_load_lose_and_double_no_claim() {
-    let kills = number("SOAK_KILLS", 10);
+    let kills = soak_setting("SOAK_KILLS", 10);
     let seed = seed();
     let mut process = Process::start().await;
     let working = Working::start(process.address(), seed);

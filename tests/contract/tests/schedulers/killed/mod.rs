@@ -73,12 +73,13 @@ pub(crate) struct Working {
 
 /// The seed that `SOAK_SEED` asks for, or another one each time. It is printed before anything is done with it.
 pub(crate) fn seed() -> u64 {
-    let seed = number("SOAK_SEED", u64::from(rand::random::<u32>()));
+    let seed = soak_setting("SOAK_SEED", u64::from(rand::random::<u32>()));
     println!("SOAK_SEED={seed}");
     seed
 }
 
-pub(crate) fn number(name: &str, default: u64) -> u64 {
+/// The value of an environment variable that sets how much a test does.
+pub(crate) fn soak_setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text
             .parse()

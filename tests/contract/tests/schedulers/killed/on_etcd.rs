@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
 use sandbox::proxy::Proxy;
 
-use super::{Working, number, seed};
+use super::{Working, seed, soak_setting};
 use crate::{region::Region, service::Service};
 
 const SCHEDULERS: usize = 3;
@@ -107,7 +107,7 @@ impl Stage {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn faults_under_load_lose_and_double_no_claim() {
-    let rounds = number("SOAK_FAILOVERS", 5);
+    let rounds = soak_setting("SOAK_FAILOVERS", 5);
     let seed = seed();
     let mut stage = Stage::start().await;
     stage.region.leader(None).await;

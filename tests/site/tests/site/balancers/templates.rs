@@ -239,7 +239,7 @@ async fn a_template_is_used_once_the_images_haproxy_has_accepted_it() {
             kind,
             status,
             "Progressing",
-            "it is being checked; meanwhile: the built-in",
+            "the template is being checked; meanwhile: the built-in",
         )
         .await;
     let refused = json!({
@@ -247,7 +247,7 @@ async fn a_template_is_used_once_the_images_haproxy_has_accepted_it() {
         "message": "[NOTICE] (1) : odd\n[ALERT] (1) : config : parsing [/usr/local/etc/haproxy/members.cfg:4] : so not\n",
     });
     play(&stage, "Failed", &refused).await;
-    let words = "haproxy of haproxy:2.8 refuses it: [ALERT] (1) : config : parsing [members.cfg:4] : so not; that line is: timeout connect 1s; in its place: the built-in";
+    let words = "haproxy of haproxy:2.8 refuses the template: [ALERT] (1) : config : parsing [members.cfg:4] : so not; that line is: timeout connect 1s; in its place: the built-in";
     stage
         .condition_mentions(&shop, kind, status, "BadTemplate", words)
         .await;
@@ -306,7 +306,7 @@ async fn a_template_is_used_once_the_images_haproxy_has_accepted_it() {
         )
         .await;
     play(&stage, "Failed", &refused).await;
-    let words = "haproxy of haproxy:3.0 refuses it";
+    let words = "haproxy of haproxy:3.0 refuses the template";
     stage
         .condition_mentions(&shop, kind, status, "BadTemplate", words)
         .await;

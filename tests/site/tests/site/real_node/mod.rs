@@ -217,7 +217,7 @@ async fn a_template_that_haproxy_refuses_never_runs() {
         .condition_mentions(&shop, ready, "False", "BadTemplate", line)
         .await;
     assert!(
-        why.contains("haproxy of haproxy:2.8 refuses it: [ALERT]")
+        why.contains("haproxy of haproxy:2.8 refuses the template: [ALERT]")
             && why.contains("; that line is: squarerobin; in its place"),
         "{why}"
     );

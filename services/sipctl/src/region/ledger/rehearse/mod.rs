@@ -1,4 +1,4 @@
-//! `sipctl ledger rehearse`: what would come of a site if the ledger were restored from an export.
+//! `sipctl ledger rehearse`: what would happen to the claims of a site if the ledger were restored from an export.
 //!
 //! The export is loaded as a scheduler loads it, and compared with what the site shows: [`compare`] is pure. Nothing is
 //! written, to the ledger or to the site.

@@ -1,4 +1,4 @@
-//! How much one site may have here: memory and time are shared by all sites of the region.
+//! How many hosts and clusters, and how much memory, one site may have: all sites of the region share the process.
 
 use ::placement::Namespace;
 
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_command_line() {
+    fn default_size_limits_are_those_of_the_options() {
         let parsed = Program::parse_from(["program"]).limits;
         assert_eq!(parsed.limits(), Limits::default());
     }

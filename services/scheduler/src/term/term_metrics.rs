@@ -1,4 +1,4 @@
-//! Metrics of terms, and of what a term serves.
+//! Records the metrics of terms, and of what a term serves; [`crate::metrics`] defines them.
 
 use std::{
     fmt,

@@ -16,7 +16,7 @@ pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// What etcd answered, unless that passes; that the time is over.
-pub(crate) async fn send<T, R>(
+pub(crate) async fn send_with_retries<T, R>(
     limit: Duration,
     action: &'static str,
     mut request: impl FnMut() -> R,

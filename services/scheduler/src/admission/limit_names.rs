@@ -1,4 +1,4 @@
-//! Limits, as refusals and metrics name them.
+//! The names of limits in refusals and metrics.
 
 use crate::call::CallKind;
 

@@ -1,4 +1,4 @@
-//! Groups of identities that share limits, and what the identities of one group take together.
+//! What all identities of one site share: the limits of its agents together. Other groups of identities share only the limit on their number.
 
 use std::{
     fmt,
@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use super::{
     backlog::Backlog,
     buffer::{Buffer, BufferLimits},
-    limits::Limits,
+    identity_limits::Limits,
     lines::Lines,
 };
 use crate::call::CallKind;

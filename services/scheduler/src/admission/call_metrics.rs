@@ -1,4 +1,4 @@
-//! Counts calls by method and status code.
+//! Records the metrics of calls, by method and status code; [`crate::metrics`] defines them.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,

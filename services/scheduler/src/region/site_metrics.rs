@@ -1,4 +1,4 @@
-//! Metrics of sites, computed at each scrape. No scrape waits for a site that is at work.
+//! Computes the metrics of sites at each scrape; [`crate::metrics`] defines them. No scrape waits for a site that is at work.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Which hosts may be machines to which load balancers of a cluster route.
+//! Which machine a host is: whether it may be one to which load balancers of a cluster route.
 //!
 //! Load balancers route to every address that a record has of its members, until the release of that member is confirmed; whatever
 //! the members' hosts show meanwhile. So a host that shows such an address is for no other cluster, whether the member's host is there or

@@ -26,9 +26,9 @@ use tokio::time::timeout;
 
 use crate::{
     configurations,
-    pod_config::{self, Follows},
+    pod_config::{self, Confirmation},
     pod_routing::{Desired, Routing, routing},
-    release_wait_times::Waits,
+    release_wait_times::ReleaseWaitTimes,
     sip_deployments,
 };
 
@@ -40,7 +40,7 @@ const COLLECTION_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Evidence<'a> {
     pub(crate) client: &'a Client,
     pub(crate) stores: &'a Stores,
-    pub(crate) waits: &'a Waits,
+    pub(crate) waits: &'a ReleaseWaitTimes,
     /// Whether load balancers are rendered with a sidecar.
     pub(crate) have_sidecars: bool,
 }
@@ -67,11 +67,15 @@ pub(crate) async fn drain(
             .collect(),
         have_sidecars: evidence.have_sidecars,
     };
-    let blocker = timeout(COLLECTION_TIMEOUT, blocker(evidence, observed, goal, &desired)).await;
+    let blocker = timeout(
+        COLLECTION_TIMEOUT,
+        find_blocker(evidence, observed, goal, &desired),
+    )
+    .await;
     let blocker = blocker.unwrap_or_else(|_| {
         let seconds = COLLECTION_TIMEOUT.as_secs();
         Some(Blocker::routes(format!(
-            "its pods have not all answered within {seconds} s"
+            "not all pods of the cluster's load balancers have answered within {seconds} s"
         )))
     });
     match blocker {
@@ -112,7 +116,10 @@ impl Blocker {
 
     fn unlisted(what: &str, error: &kube::Error) -> Self {
         Self {
-            why: format!("its {what} cannot be listed: {}", apply::reason(error)),
+            why: format!(
+                "the {what} of the cluster's load balancers cannot be listed: {}",
+                apply::reason(error)
+            ),
             forbidden: apply::code(error) == Some(403),
         }
     }
@@ -134,7 +141,7 @@ impl ClusterObjects<'_> {
     }
 }
 
-async fn blocker(
+async fn find_blocker(
     Evidence { client, stores, .. }: Evidence<'_>,
     observed: &Observed<'_>,
     goal: Drained,
@@ -161,7 +168,7 @@ async fn blocker(
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
     match pages::metadata(maps, own.clone()).try_collect::<Vec<_>>().await {
         Ok(listed) => {
-            if let Some(why) = configurations::older(&listed, |map| own_objects.contains(map), goal) {
+            if let Some(why) = configurations::find_older(&listed, |map| own_objects.contains(map), goal) {
                 return Some(Blocker::routes(why));
             }
         }
@@ -212,16 +219,20 @@ async fn routing_pod(pods: &[Arc<Pod>], own: &ClusterObjects<'_>, desired: &Desi
     let mut asked = Vec::new();
     for pod in own {
         match routing(pod, desired) {
-            Routing::None => {}
-            Routing::Some(why) => return Some(why),
-            Routing::Ask(digest) => asked.push(pod_config::follows_one(Arc::clone(pod), digest).boxed()),
-            Routing::AskDown(digest) => asked.push(pod_config::starts_with(Arc::clone(pod), digest).boxed()),
+            Routing::No => {}
+            Routing::Possible(why) => return Some(why),
+            Routing::QueryRunning(digest) => {
+                asked.push(pod_config::query_pod(Arc::clone(pod), digest).boxed());
+            }
+            Routing::QueryStart(digest) => {
+                asked.push(pod_config::query_start(Arc::clone(pod), digest).boxed());
+            }
         }
     }
     // Whoever may make pods decides how many have these labels; the first that does not confirm decides.
     let mut answers = stream::iter(asked).buffered(pod_config::MAX_CONCURRENT_QUERIES);
     while let Some(answer) = answers.next().await {
-        if let Follows::Not { pod, failed } = answer {
+        if let Confirmation::Missing { pod, failed } = answer {
             let failed = failed.map_or_else(String::new, |message| format!(": {message}"));
             return Some(format!(
                 "pod {pod} has not confirmed that it runs the newest configuration{failed}"

@@ -17,7 +17,7 @@ const REPORT_PARTS: usize = 32;
 
 /// Where a step must fit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct StepLimits<'a> {
+pub(super) struct StepRoom<'a> {
     pub(super) site: &'a str,
     /// The record before the step.
     pub(super) before: Option<&'a Record>,
@@ -25,7 +25,7 @@ pub(super) struct StepLimits<'a> {
     pub(super) largest: Option<usize>,
 }
 
-impl StepLimits<'_> {
+impl StepRoom<'_> {
     /// Refuses a step that has no room.
     ///
     /// # Errors
@@ -151,8 +151,8 @@ mod tests {
         (id, Member::new(role, None, MemberState::Claimed))
     }
 
-    fn in_a_ledger(before: &Record, largest: usize) -> StepLimits<'_> {
-        StepLimits {
+    fn in_a_ledger(before: &Record, largest: usize) -> StepRoom<'_> {
+        StepRoom {
             site: "a",
             before: Some(before),
             largest: Some(largest),
@@ -180,9 +180,9 @@ mod tests {
         let needed = weight::require("a", Some(&before), &after, Some(0))
             .unwrap_err()
             .bytes;
-        let limits = in_a_ledger(&before, needed);
-        limits.require(&after).unwrap();
-        let refused = limits.require_growth(&before, &after).unwrap_err();
+        let room = in_a_ledger(&before, needed);
+        room.require(&after).unwrap();
+        let refused = room.require_growth(&before, &after).unwrap_err();
         assert!(
             refused
                 .what
@@ -198,7 +198,7 @@ mod tests {
         let old = before.members.keys().next().unwrap();
         new.replaces = Some(Replaces::Alone(old.clone()));
         in_place.members.insert(id, new);
-        limits.require_growth(&before, &in_place).unwrap();
+        room.require_growth(&before, &in_place).unwrap();
         assert_eq!((replaced(&before, &in_place), replaced(&before, &after)), (1, 0));
     }
 }

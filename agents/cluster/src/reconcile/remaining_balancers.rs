@@ -1,5 +1,5 @@
-//! Pods of load balancers of which no agent reports what they run: the `SIPCluster` is gone, or the load-balancer agent has no rights in its
-//! namespace. Its hosts are held until the API server has no such pod, nor an object that would start one.
+//! What remains of load balancers when no agent reports what their pods run: the `SIPCluster` is gone, or the load-balancer agent has no rights in
+//! its namespace. The cluster's hosts are held until the API server has no such pod, nor an object that would start one.
 
 use std::{pin::pin, time::Duration};
 

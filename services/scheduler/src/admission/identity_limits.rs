@@ -1,4 +1,4 @@
-//! How much one identity may have of the scheduler at once.
+//! The limits of one identity, and their options: how much it may have of the scheduler at once.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_command_line() {
+    fn default_identity_limits_are_those_of_the_options() {
         let parsed = Program::parse_from(["program"]).limits;
         assert_eq!(
             format!("{:?}", parsed.limits()),
