@@ -260,7 +260,7 @@ fn is_made_by_sip(secret: &Secret, owned: bool) -> bool {
     let written = secret
         .managed_fields()
         .iter()
-        .any(|entry| entry.manager.as_deref() == Some(SIP));
+        .any(|entry| entry.manager.as_deref() == Some(SIP_MANAGER));
     written || (labelled && !owned)
 }
 

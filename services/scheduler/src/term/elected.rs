@@ -22,7 +22,7 @@ use super::{
 };
 use crate::ledger::{
     self,
-    etcd::{Etcd, EtcdArgs, Location, Pace, Right, send},
+    etcd::{Etcd, EtcdArgs, Location, Pace, Right, send_with_retries},
 };
 
 /// Pause before the next request to etcd after one has failed.
@@ -100,7 +100,7 @@ impl Elected {
             let (mut client, key) = (location.client(), location.leader());
             async move { client.get(key, Some(GetOptions::new())).await }
         };
-        let answer = send(self.time(), "read the leader's key in etcd", get).await?;
+        let answer = send_with_retries(self.time(), "read the leader's key in etcd", get).await?;
         let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
         let owner = answer.kvs().first();
         Ok(owner.map(|key| (String::from_utf8_lossy(key.value()).into_owned(), revision)))
@@ -137,7 +137,7 @@ impl Elected {
             let mut client = location.client();
             async move { client.lease_grant(seconds, None).await }
         };
-        let granted = send(time, "grant a lease in etcd", grant).await?;
+        let granted = send_with_retries(time, "grant a lease in etcd", grant).await?;
         let lease = granted.id();
         self.take_seat(Some(Seat {
             location: location.clone(),
@@ -153,7 +153,7 @@ impl Elected {
             let (mut client, transaction) = (location.client(), transaction.clone());
             async move { client.txn(transaction).await }
         };
-        let answer = send(time, "write the leader's key in etcd", acquire).await?;
+        let answer = send_with_retries(time, "write the leader's key in etcd", acquire).await?;
         let Some(elected) = self::elected(&answer, lease) else {
             self.end().await;
             return Ok(None);

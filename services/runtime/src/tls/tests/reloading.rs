@@ -218,8 +218,8 @@ fn callers_are_denied_after_the_own_certificate_has_expired() {
     disk.write("denied", "");
     let tls = load(&disk.server_args());
     let client = authority.issue(&Subject::of_caller(&agent("cluster")));
-    let shown = [CertificateDer::from_pem_slice(client.certificate.as_bytes()).unwrap()];
-    tls.verify(&shown).unwrap();
+    let presented = [CertificateDer::from_pem_slice(client.certificate.as_bytes()).unwrap()];
+    tls.verify(&presented).unwrap();
     // Valid for an hour on either side of now.
     let expired = SystemTime::now() + Duration::from_hours(2);
     tls.0.refresh(expired).unwrap_err();
@@ -229,7 +229,7 @@ fn callers_are_denied_after_the_own_certificate_has_expired() {
         tls.0.refresh(expired).unwrap(),
         Refresh::Reloaded { .. }
     ));
-    tls.verify(&shown).unwrap_err();
+    tls.verify(&presented).unwrap_err();
 
     // Another certificate must be valid, whatever the one in use is.
     disk.replace(&authority.issue(&Subject::of_caller(&Caller::Scheduler)));
@@ -275,7 +275,7 @@ fn callers_are_denied_beside_files_that_are_not_usable() {
         disk.trust_site("s1", &site);
         disk.write("denied", "");
         let tls = load(&disk.server_args());
-        let (operator, cluster) = (shown(&region, &ada), shown(&site, &agent("cluster")));
+        let (operator, cluster) = (presented(&region, &ada), presented(&site, &agent("cluster")));
         tls.verify(&operator).unwrap();
 
         spoil(&disk);
@@ -309,7 +309,7 @@ fn an_invalid_line_of_the_deny_list_unlocks_nobody() {
     let uri = |name: &str| realm().uri(&agent(name));
     disk.write("denied", &format!("{}\n", uri("cluster")));
     let tls = load(&disk.server_args());
-    let is_denied = |name: &str| tls.verify(&shown(&authority, &agent(name))).is_err();
+    let is_denied = |name: &str| tls.verify(&presented(&authority, &agent(name))).is_err();
     assert!(is_denied("cluster") && !is_denied("dex"));
 
     disk.write("denied", &format!("sha256:1234\n{}\n", uri("dex")));
@@ -333,7 +333,7 @@ fn an_invalid_line_of_the_deny_list_unlocks_nobody() {
 }
 
 /// The chain that a caller shows whom this authority has certified.
-fn shown(by: &Authority, caller: &Caller) -> [CertificateDer<'static>; 1] {
+fn presented(by: &Authority, caller: &Caller) -> [CertificateDer<'static>; 1] {
     let issued = by.issue(&Subject::of_caller(caller));
     [CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap()]
 }
