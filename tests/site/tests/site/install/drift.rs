@@ -13,10 +13,12 @@ use sandbox::{programs, repository, tools};
 use serde_json::Value;
 
 /// The overlays that have all that their containers need, and what their programs miss here.
-const OVERLAYS: [&str; 5] = [
+const OVERLAYS: [&str; 7] = [
     "examples/one-site",
     "examples/one-site-with-dex",
     "examples/region-with-two-sites/region",
+    "examples/region-with-two-sites/region-networks",
+    "examples/region-with-two-sites/region-own-etcd",
     "examples/region-with-two-sites/site-a",
     "examples/region-with-two-sites/site-b",
 ];
@@ -28,6 +30,10 @@ const NO_LEDGER: &str = "the ledger ";
 const POWER: &str = "sip-jump-host-agent-power.sip-system.svc";
 /// Images carry the version of the programs, which all crates share.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The image of the ledger's etcd, without its tag: `ledger_etcd.rs` runs the program.
+pub(super) const ETCD: &str = "quay.io/coreos/etcd";
+/// Where programs listen: at all addresses, or only at that of the cluster's network.
+const LISTENERS: [&str; 2] = ["0.0.0.0", "$(POD_IP)"];
 
 /// The objects of a kustomization.
 pub(super) struct Rendered(Vec<Value>);
@@ -55,6 +61,13 @@ impl Rendered {
         self.of_kind("StatefulSet").chain(self.of_kind("Deployment"))
     }
 
+    /// The object of this kind and name, which the overlay must have.
+    pub(super) fn object(&self, kind: &str, name: &str) -> &Value {
+        self.of_kind(kind)
+            .find(|object| object["metadata"]["name"] == name)
+            .unwrap_or_else(|| panic!("there is no {kind} {name}"))
+    }
+
     /// The files of a `ConfigMap` that the overlay makes.
     fn config_map(&self, name: &str) -> Option<BTreeMap<String, String>> {
         let found = self
@@ -74,6 +87,14 @@ pub(super) fn text(value: &Value) -> &str {
 
 pub(super) fn containers(workload: &Value) -> impl Iterator<Item = &Value> {
     list(&workload["spec"]["template"]["spec"]["containers"])
+}
+
+/// The containers that run programs of this project.
+fn own_containers(workload: &Value) -> impl Iterator<Item = &Value> {
+    containers(workload).filter(|container| {
+        let (name, _tag) = text(&container["image"]).split_once(':').unwrap_or_default();
+        name != ETCD
+    })
 }
 
 /// The program that a container runs: the first of its image.
@@ -196,8 +217,11 @@ fn start(rendered: &Rendered, workload: &Value, container: &Value) -> Output {
     let environment = environment(rendered, container);
     let arguments = list(&container["args"]).map(|argument| {
         // Ports of this machine may be taken.
-        let argument = text(argument)
-            .replace("0.0.0.0:", "127.0.0.1:0")
+        let argument = LISTENERS
+            .iter()
+            .fold(text(argument).to_owned(), |argument, address| {
+                argument.replace(&format!("{address}:"), "127.0.0.1:0")
+            })
             .replace(":07443", ":0")
             .replace(":08443", ":0")
             .replace(":08081", ":0");
@@ -213,7 +237,8 @@ fn start(rendered: &Rendered, workload: &Value, container: &Value) -> Output {
         .unwrap()
 }
 
-fn environment(rendered: &Rendered, container: &Value) -> BTreeMap<String, String> {
+/// What a container has from the `ConfigMap`s of the overlay.
+pub(super) fn environment(rendered: &Rendered, container: &Value) -> BTreeMap<String, String> {
     let sources = list(&container["envFrom"]).map(|source| text(&source["configMapRef"]["name"]));
     sources
         .flat_map(|name| {
@@ -230,7 +255,7 @@ fn programs_take_what_their_manifests_give_them() {
         let rendered = Rendered::overlay(overlay);
         let mut started = 0;
         for workload in rendered.workloads() {
-            for container in containers(workload) {
+            for container in own_containers(workload) {
                 let expected = if program(container) == "sip-scheduler" {
                     NO_LEDGER
                 } else {
@@ -307,14 +332,17 @@ fn environment_and_ports_are_those_of_the_programs() {
     for overlay in OVERLAYS {
         let rendered = Rendered::overlay(overlay);
         for workload in rendered.workloads() {
-            for container in containers(workload) {
+            for container in own_containers(workload) {
                 let help = help(program(container));
                 for name in environment(&rendered, container).into_keys() {
                     assert!(help.contains(&format!("[env: {name}=")), "{overlay}: {name}");
                 }
                 let arguments: Vec<&str> = list(&container["args"]).map(text).collect();
-                let listens =
-                    |flag: &str, port: &Value| arguments.contains(&&*format!("--{flag}=0.0.0.0:{port}"));
+                let listens = |flag: &str, port: &Value| {
+                    LISTENERS
+                        .iter()
+                        .any(|address| arguments.contains(&&*format!("--{flag}={address}:{port}")))
+                };
                 for port in list(&container["ports"]) {
                     let number = &port["containerPort"];
                     let agrees = match text(&port["name"]) {

@@ -1,8 +1,9 @@
-//! What guards the pods of `deploy/`: only those that call the API server have a token for it, and a network policy selects each of them.
+//! What guards the pods of `deploy/`: only those that call the API server have a token for it, a network policy selects each of them, and
+//! each is restricted, has probes and states what it needs.
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     drift::{Rendered, containers, list, text},
@@ -60,6 +61,40 @@ fn only_pods_that_call_the_api_server_have_a_token_for_it() {
 }
 
 #[test]
+fn every_container_is_restricted_probed_and_limited() {
+    for folder in kustomizations() {
+        let shown = folder.display().to_string();
+        let rendered = Rendered::overlay(&shown);
+        for workload in WORKLOADS.iter().flat_map(|kind| rendered.of_kind(kind)) {
+            let name = text(&workload["metadata"]["name"]);
+            let pod = &workload["spec"]["template"]["spec"];
+            assert_eq!(pod["enableServiceLinks"], false, "{shown}: {name}");
+            assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{shown}: {name}");
+            let profile = &pod["securityContext"]["seccompProfile"]["type"];
+            assert_eq!(profile, "RuntimeDefault", "{shown}: {name}");
+            assert!(pod["initContainers"].is_null(), "not read here: {shown}: {name}");
+            for container in containers(workload) {
+                let security = &container["securityContext"];
+                assert_eq!(security["allowPrivilegeEscalation"], false, "{shown}: {name}");
+                assert_eq!(security["readOnlyRootFilesystem"], true, "{shown}: {name}");
+                assert_eq!(
+                    security["capabilities"],
+                    json!({"drop": ["ALL"]}),
+                    "{shown}: {name}"
+                );
+                for probe in ["livenessProbe", "readinessProbe"] {
+                    assert!(container[probe].is_object(), "{shown}: {name}: {probe}");
+                }
+                for amount in ["/requests/cpu", "/requests/memory", "/limits/memory"] {
+                    let stated = container["resources"].pointer(amount);
+                    assert!(stated.is_some(), "{shown}: {name}: {amount}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn every_workload_has_a_policy_for_the_ports_it_declares() {
     let mut seen = BTreeSet::new();
     for folder in kustomizations() {
@@ -95,5 +130,5 @@ fn every_workload_has_a_policy_for_the_ports_it_declares() {
             seen.insert(name.to_owned());
         }
     }
-    assert_eq!(seen.len(), 6, "{seen:?}");
+    assert_eq!(seen.len(), 7, "{seen:?}");
 }
