@@ -13,6 +13,7 @@
 //! | [`filters`] | filters of tests in the Makefile match tests that exist |
 //! | [`mutations`] | patches that leave a rule out of the decision apply |
 //! | [`alerts`] | alerts name metrics that exist |
+//! | [`airship`] | the function for airshipctl has the objects of the example, and its replacements find what they name |
 //! | [`assumptions`] | every assumption about other components has a source with a version, and tests that exist |
 //! | [`commands`] | commands that a document shows work, and print what it shows |
 //!
@@ -25,6 +26,7 @@
     reason = "a test fails by panicking, what it calls too"
 )]
 
+mod airship;
 mod alerts;
 mod assumptions;
 mod commands;

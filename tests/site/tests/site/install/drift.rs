@@ -13,7 +13,8 @@ use sandbox::{programs, repository, tools};
 use serde_json::Value;
 
 /// The overlays that have all that their containers need, and what their programs miss here.
-const OVERLAYS: [&str; 7] = [
+const OVERLAYS: [&str; 8] = [
+    "airship/function/sip",
     "examples/one-site",
     "examples/one-site-with-dex",
     "examples/region-with-two-sites/region",
@@ -324,7 +325,7 @@ fn agents_give_pods_the_programs_of_their_release() {
             }
         }
     }
-    assert_eq!(sites, 4);
+    assert_eq!(sites, 5);
 }
 
 #[test]

@@ -10,7 +10,9 @@ use sandbox::{repository, site::Site};
 /// Of other projects, as far as `deploy/` uses them.
 pub(super) const FOREIGN: &str = "tests/site/samples/install/crds.yaml";
 /// Where the manifests put things; they make none of them but the first.
-const NAMESPACES: [&str; 5] = ["sip-system", "metal", "metal-1", "metal-2", "shop"];
+const NAMESPACES: [&str; 6] = ["sip-system", "metal", "metal-1", "metal-2", "shop", "vino-system"];
+/// Folders with documents that airshipctl reads, and applies to no API server.
+const DOCUMENTS: [&str; 2] = ["replacements", "sip-base-catalogues"];
 
 /// Folders below `deploy/` with a kustomization that can be applied by itself: components cannot.
 pub(super) fn kustomizations() -> Vec<PathBuf> {
@@ -24,7 +26,9 @@ fn search(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            search(&path, found);
+            if !DOCUMENTS.iter().any(|name| path.ends_with(name)) {
+                search(&path, found);
+            }
         } else if path.ends_with("kustomization.yaml")
             && !fs::read_to_string(&path).unwrap().contains("kind: Component")
         {
