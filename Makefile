@@ -123,6 +123,8 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	    $(PROOF) --package sip-site-tests --test site real_node::moves -- --nocapture)
 	$(call step,such moves with kills at writes,SOAK_MOVE_KILLS=$${SOAK_MOVE_KILLS:-9} \
 	    $(PROOF) --package sip-site-tests --test site real_node::moves -- --nocapture)
+	$(call step,each kind of pod killed and no scheduler for a time,SOAK_SCHEDULER_AWAY=$${SOAK_SCHEDULER_AWAY:-600} \
+	    $(PROOF) --package sip-site-tests --test site install::killed_pods -- --nocapture)
 	$(call step,edits of load balancers in random order,SOAK_EDITS=$${SOAK_EDITS:-300} \
 	    $(PROOF) --package sip-site-tests --test site balancers::edits -- --nocapture)
 	$(call step,hostile keys and names of jump hosts,SOAK_HOSTILE=$${SOAK_HOSTILE:-100000} \

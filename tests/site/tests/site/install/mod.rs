@@ -7,6 +7,7 @@ mod contents;
 mod desk;
 mod drift;
 mod ledger_etcd;
+mod killed_pods;
 mod manifests;
 mod names;
 mod page;

@@ -51,7 +51,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const DRAIN: Duration = Duration::from_secs(29);
 
 /// A machine that answers every byte with a line: its name.
-pub(super) fn machine(address: Ipv4Addr, listener: TcpListener) -> JoinSet<()> {
+pub(crate) fn machine(address: Ipv4Addr, listener: TcpListener) -> JoinSet<()> {
     let mut serving = JoinSet::new();
     serving.spawn(async move {
         let mut sessions = JoinSet::new();
@@ -165,7 +165,7 @@ impl Seen {
 }
 
 /// Which machine answers.
-pub(super) async fn request(stream: &mut BufReader<TcpStream>) -> std::io::Result<Ipv4Addr> {
+pub(crate) async fn request(stream: &mut BufReader<TcpStream>) -> std::io::Result<Ipv4Addr> {
     let asked = async {
         stream.write_all(b"?").await?;
         let mut line = String::new();

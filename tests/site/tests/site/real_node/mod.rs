@@ -1,6 +1,6 @@
 //! Load balancers and jump hosts that really run, in restricted pods on a real node: HAProxy in front of something that listens, and sshd.
 
-mod followed;
+pub(crate) mod followed;
 mod jump_hosts;
 mod kept;
 mod moves;
