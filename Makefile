@@ -57,7 +57,7 @@ endef
 .DEFAULT_GOAL := help
 # Steps use the same cargo target directory and the same two cores.
 .NOTPARALLEL:
-.PHONY: help abuse advisories plan demo upgrade test check bench mutants soak soak-site fuzz lint generate images proto-baseline push clean setup setup-bench setup-checks setup-fuzz setup-images fmt clippy proto-lint dependencies unit all-tests
+.PHONY: help abuse advisories plan demo upgrade test check bench mutants soak soak-site fuzz lint generate images proto-baseline push release clean setup setup-bench setup-checks setup-fuzz setup-images setup-release fmt clippy proto-lint dependencies unit all-tests
 
 help: ## lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -189,6 +189,12 @@ push: ## copies the images of `make images` to REGISTRY, with skopeo
 	  skopeo copy $(SKOPEO_FLAGS) "oci-archive:$(IMAGES)/$$name.tar" "docker://$(REGISTRY)/$$name:$(VERSION)" || exit 1; \
 	done
 
+release: setup-release ## writes a release of the commit that is checked out to target/distribution: images, sipctl, manifests, checksums and provenance
+	$(call step,check,deploy/release/run check "$(VERSION)")
+	@$(MAKE) --no-print-directory images
+	$(call step,release,EXTRA_CA_CERTIFICATES="$(EXTRA_CA_CERTIFICATES)" \
+	    deploy/release/run write "$(VERSION)" sip-scheduler $(AGENTS) $(DISTRIBUTION_IMAGES))
+
 clean: ## removes the build products of cargo, but not the tools in the user's cache directory
 	$(CARGO) clean
 
@@ -200,6 +206,9 @@ setup-bench:
 
 setup-images:
 	$(call step,set-up,$(SETUP) --images)
+
+setup-release:
+	$(call step,set-up,$(SETUP) --release)
 
 setup-fuzz:
 	$(call step,set-up,$(SETUP) --fuzz)

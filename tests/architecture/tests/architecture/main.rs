@@ -12,6 +12,7 @@
 //! | [`defects`] | every defect of SIP is held by a test that exists |
 //! | [`filters`] | filters of tests in the Makefile match tests that exist |
 //! | [`mutations`] | patches that leave a rule out of the decision apply |
+//! | [`release`] | a release is what was committed, the same each time, and no release is made of anything else |
 //! | [`alerts`] | alerts name metrics that exist |
 //! | [`airship`] | the function for airshipctl has the objects of the example, and its replacements find what they name |
 //! | [`assumptions`] | every assumption about other components has a source with a version, and tests that exist |
@@ -40,5 +41,6 @@ mod markdown;
 mod metrics;
 mod modules;
 mod mutations;
+mod release;
 mod repository;
 mod sources;

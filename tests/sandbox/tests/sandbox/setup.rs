@@ -341,3 +341,18 @@ fn images_need_kubectl_and_no_control_plane() {
     assert!(output.status.success(), "{}", errors(&output));
     assert_eq!(machine.built(), ["kubectl"]);
 }
+
+#[test]
+fn a_release_needs_jq_and_no_tool_that_is_built() {
+    let machine = Machine::new();
+    let missing = machine.run(&["--release"]);
+    assert!(!missing.status.success());
+    let expected = "missing: jq. As root: apt-get install jq";
+    assert!(errors(&missing).contains(expected), "{}", errors(&missing));
+
+    machine.install("jq", "#!/bin/sh\n");
+    let output = machine.run(&["--release"]);
+
+    assert!(output.status.success(), "{}", errors(&output));
+    assert!(machine.built().is_empty());
+}
