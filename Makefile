@@ -37,6 +37,9 @@ DISTRIBUTION_IMAGES := sip-jump-host
 # Packages whose programs run in images of tenants, of any age: they bring their libraries along.
 STATIC := sip-jump-host-sidecar sip-host
 
+# The oldest minor of Kubernetes that docs/install.md supports, a module in tests/sandbox/tools.
+OLDEST_KUBERNETES := 1.31
+
 # Tests of a site whose node runs pods.
 REAL_NODE := install:: real_node:: real_tenant::
 
@@ -57,7 +60,7 @@ endef
 .DEFAULT_GOAL := help
 # Steps use the same cargo target directory and the same two cores.
 .NOTPARALLEL:
-.PHONY: help abuse advisories plan demo upgrade test check bench mutants soak soak-site fuzz lint generate images proto-baseline push release clean setup setup-bench setup-checks setup-fuzz setup-images setup-release fmt clippy proto-lint dependencies unit all-tests
+.PHONY: help abuse advisories plan demo upgrade test test-oldest check bench mutants soak soak-site fuzz lint generate images proto-baseline push release clean setup setup-bench setup-checks setup-fuzz setup-images setup-release fmt clippy proto-lint dependencies unit all-tests
 
 help: ## lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -75,6 +78,14 @@ demo: setup ## starts a region with one site, places three clusters and prints t
 test: setup-checks fmt lint all-tests ## every check that CI runs: format, lints, all tests
 
 check: setup-checks fmt clippy unit ## the fast part of `make test`: format, clippy, unit tests
+
+# The kubelet of this minor restarts containers later than the tests of real_node:: and real_tenant:: wait: its longest backoff is not an option.
+test-oldest: export SIP_KUBERNETES := $(OLDEST_KUBERNETES)
+test-oldest: ## the tests of sites and of the installation, with the oldest Kubernetes that docs/install.md supports
+	$(call step,set-up with Kubernetes $(OLDEST_KUBERNETES),$(SETUP) --checks)
+	$(call step,build,$(CARGO) build --quiet --workspace --bins)
+	$(call step,tests of sites,$(CARGO) test --workspace --test site -- --test-threads 5 $(REAL_NODE:%=--skip %))
+	$(call step,tests of the installation,$(CARGO) test --package sip-site-tests --test site install:: -- --test-threads 3)
 
 bench: setup-bench ## measures the decision (goals, growth, instructions), the scheduler, load balancers, whole sites with 1,000 and 10,000 hosts, and clusters beside a hostile tenant
 	GUNGRAUN_RUNNER=$(call tool,gungraun-runner) $(CARGO) bench --package sip-placement --bench '*'

@@ -11,6 +11,7 @@
 //! | [`decisions`] | records of decisions have their form |
 //! | [`defects`] | every defect of SIP is held by a test that exists |
 //! | [`filters`] | filters of tests in the Makefile match tests that exist |
+//! | [`kubernetes`] | the minors of Kubernetes that the installation page names are those that tests run |
 //! | [`mutations`] | patches that leave a rule out of the decision apply |
 //! | [`release`] | a release is what was committed, the same each time, and no release is made of anything else |
 //! | [`alerts`] | alerts name metrics that exist |
@@ -36,6 +37,7 @@ mod defects;
 mod dependencies;
 mod doors;
 mod filters;
+mod kubernetes;
 mod links;
 mod markdown;
 mod metrics;

@@ -333,6 +333,62 @@ fn binaries_that_are_given_are_used_and_not_built() {
 }
 
 #[test]
+fn another_minor_of_kubernetes_is_built_beside_the_newest() {
+    let machine = Machine::new();
+    let assets = machine.path("assets");
+    fs::create_dir(&assets).unwrap();
+    for binary in ["etcd", "kube-apiserver", "kubectl"] {
+        symlink(find("true"), assets.join(binary)).unwrap();
+    }
+    assert!(machine.run(&[]).status.success());
+    let newest = machine.locate(&[]);
+    let environment = [
+        ("SIP_KUBERNETES", Path::new("1.31")),
+        ("KUBEBUILDER_ASSETS", assets.as_path()),
+    ];
+
+    let output = machine.start(&[], &environment).wait_with_output().unwrap();
+
+    assert!(output.status.success(), "{}", errors(&output));
+    let built = machine.built();
+    let oldest = machine.locate(&environment);
+    for program in [
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubectl",
+    ] {
+        assert_eq!(built.iter().filter(|one| *one == program).count(), 2, "{program}");
+        assert!(oldest[program].exists() && newest[program].exists(), "{program}");
+        assert_ne!(oldest[program], newest[program]);
+        assert!(
+            !oldest[program].starts_with(&assets),
+            "the minor of given programs is unknown"
+        );
+    }
+    assert_eq!(oldest["etcd"], assets.join("etcd"));
+    assert_eq!(oldest["kwok"], newest["kwok"]);
+}
+
+#[test]
+fn a_minor_of_kubernetes_that_is_not_pinned_is_refused() {
+    let machine = Machine::new();
+
+    let output = machine
+        .start(&[], &[("SIP_KUBERNETES", Path::new("1.2"))])
+        .wait_with_output()
+        .unwrap();
+
+    assert!(!output.status.success());
+    assert!(
+        errors(&output).contains("SIP_KUBERNETES is 1.2: there is no tests/sandbox/tools/kubernetes-1.2"),
+        "{}",
+        errors(&output)
+    );
+    assert!(machine.built().is_empty());
+}
+
+#[test]
 fn images_need_kubectl_and_no_control_plane() {
     let machine = Machine::new();
 

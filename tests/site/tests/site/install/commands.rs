@@ -60,6 +60,22 @@ pub(crate) fn sample(page: &str, containing: &str) -> String {
     panic!("no sample contains {containing:?}");
 }
 
+/// The blocks of a language in the section of a page that begins with this line, without their indentation.
+pub(crate) fn blocks(page: &str, heading: &str, language: &str) -> Vec<String> {
+    let mut lines = page
+        .lines()
+        .skip_while(|line| *line != heading)
+        .skip(1)
+        .take_while(|line| !line.starts_with("## "));
+    let fence = format!("```{language}");
+    let mut blocks = Vec::new();
+    while lines.any(|line| line.trim() == fence) {
+        let block = lines.by_ref().map(str::trim).take_while(|line| *line != "```");
+        blocks.push(block.collect::<Vec<_>>().join("\n"));
+    }
+    blocks
+}
+
 impl Step {
     /// The first line that the output does not have.
     pub(crate) fn missing(&self, output: &str) -> Option<&str> {
@@ -105,6 +121,14 @@ fn a_sample_is_found_by_its_content_and_not_indented() {
     let page = "```yaml\na: 1\n```\n- x\n  ```yaml\n  b:\n    - 2\n  ```\n```yaml\nb: 3\n```\n";
 
     assert_eq!(sample(page, "b:"), "b:\n  - 2\n");
+}
+
+#[test]
+fn blocks_are_those_of_one_section() {
+    let page = "## A\n```bash\na\n```\n## B\n1. x\n   ```bash\n   b\n   c\n   ```\n```sh\nd\n```\n```bash\ne\n```\n## C\n```bash\nf\n```\n";
+
+    assert_eq!(blocks(page, "## B", "bash"), ["b\nc", "e"]);
+    assert_eq!(blocks(page, "## D", "bash"), [""; 0]);
 }
 
 #[test]

@@ -167,7 +167,7 @@ impl Desk {
     }
 }
 
-/// What a real site has before SIP comes, besides a name server: hosts, and a volume for each scheduler. Its nodes have HAProxy and `images`.
+/// What a real site has before SIP comes, besides a name server: hosts, and four volumes for schedulers. Its nodes have HAProxy and `images`.
 pub(super) async fn furnished(name: &str, definitions: Vec<PathBuf>, images: Vec<Image>) -> Site {
     let haproxy = Image::new("haproxy:2.8", node::system_program("haproxy").unwrap());
     let builder = Site::builder(name).nodes(Nodes::Real).image(haproxy);
@@ -189,7 +189,7 @@ pub(super) async fn furnished(name: &str, definitions: Vec<PathBuf>, images: Vec
         .await
         .unwrap();
     let volumes: Api<PersistentVolume> = Api::all(site.client());
-    for disk in ["disk-0", "disk-1", "disk-2"] {
+    for disk in ["disk-0", "disk-1", "disk-2", "disk-3"] {
         let directory = site.directory().join(disk);
         fs::create_dir(&directory).unwrap();
         let volume: PersistentVolume = serde_json::from_value(json!({

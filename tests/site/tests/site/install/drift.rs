@@ -23,6 +23,8 @@ const OVERLAYS: [&str; 8] = [
     "examples/region-with-two-sites/site-a",
     "examples/region-with-two-sites/site-b",
 ];
+/// Jobs that fill the ledger of a scheduler.
+pub(super) const LEDGER_JOBS: [&str; 2] = ["ledger-import", "ledger-to-etcd"];
 /// Read last by an agent: its configuration and certificates were accepted.
 const NO_API_SERVER: &str = "the API server's configuration cannot be read";
 /// Read last by a scheduler that has a place for its backups and none for its ledger.
@@ -280,7 +282,7 @@ fn programs_take_what_their_manifests_give_them() {
 
 #[test]
 fn objects_name_their_release_and_who_manages_them() {
-    for overlay in OVERLAYS {
+    for overlay in OVERLAYS.into_iter().chain(LEDGER_JOBS) {
         // What an overlay generates for its site is the site's own.
         let rendered = Rendered::overlay(overlay);
         let ours = rendered.0.iter().filter(|object| object["kind"] != "ConfigMap");

@@ -8,6 +8,8 @@ mod desk;
 mod drift;
 mod killed_pods;
 mod ledger_etcd;
+mod ledger_jobs;
+mod ledger_move;
 mod manifests;
 mod names;
 mod page;

@@ -28,20 +28,20 @@ use super::{
 use crate::fixtures::PATIENCE;
 
 /// As `SIP_LEDGER_ETCD` of the example names them.
-const MEMBERS: [&str; 3] = [
+pub(super) const MEMBERS: [&str; 3] = [
     "etcd-0.etcd.example",
     "etcd-1.etcd.example",
     "etcd-2.etcd.example",
 ];
 
 /// An etcd cluster beside the node, one member on each of three machines.
-struct Etcd {
+pub(super) struct Etcd {
     _members: Vec<Process>,
     client: Identity,
 }
 
 impl Etcd {
-    fn start(site: &Site) -> Self {
+    pub(super) fn start(site: &Site) -> Self {
         let authority = Authority::new(&site.directory().join("etcd-pki"), "etcd").unwrap();
         let machines = site.node().unwrap().machines();
         let peers = MEMBERS
@@ -74,7 +74,7 @@ impl Etcd {
     }
 
     /// The Secret that schedulers reach it by.
-    fn secret(&self) -> String {
+    pub(super) fn secret(&self) -> String {
         let Identity {
             uri: _,
             certificate,
@@ -91,7 +91,8 @@ impl Etcd {
     }
 }
 
-const PREPARATIONS: &str = "
+/// What comes before the scheduler and the agents of `site-a`.
+pub(super) const PREPARATIONS: &str = "
 for archive in target/images/*.tar; do ctr --namespace k8s.io images import \"$archive\"; done
 kubectl apply -k deploy/crd
 kubectl apply -k deploy/namespace
@@ -121,16 +122,16 @@ kubectl -n sip-system rollout status deployment/sip-jump-host-agent --timeout=3m
 kubectl apply -k deploy/examples/tenant
 kubectl -n shop wait sipcluster/orders --for=condition=Ready --timeout=3m";
 
-/// Runs commands that must succeed.
-async fn run(desk: &Desk, site: &Site, script: &str) {
-    let ran = tokio::task::block_in_place(|| desk.run(script, site));
-    if let Err(printed) = ran {
-        panic!("{script}\n{printed}\n{}", pods(site).await);
+/// Runs commands that must succeed. Returns what they print.
+pub(super) async fn run(desk: &Desk, site: &Site, script: &str) -> String {
+    match tokio::task::block_in_place(|| desk.run(script, site)) {
+        Ok(printed) => printed,
+        Err(printed) => panic!("{script}\n{printed}\n{}", pods(site).await),
     }
 }
 
 /// Waits until three schedulers run and one of them, that is none of these, is ready.
-async fn leader(site: &Site, but: &BTreeSet<String>) -> Pod {
+pub(super) async fn leader(site: &Site, but: &BTreeSet<String>) -> Pod {
     let api: Api<Pod> = Api::namespaced(site.client(), "sip-system");
     let selected = ListParams::default().labels("app.kubernetes.io/name=sip-scheduler");
     let started = Instant::now();
