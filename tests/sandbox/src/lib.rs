@@ -23,6 +23,7 @@ pub mod cert_manager;
 pub mod crds;
 pub mod dex;
 pub mod etcd;
+pub mod installation;
 pub mod invariants;
 pub mod inventory;
 pub mod jump_host;

@@ -2,7 +2,7 @@
 
 use std::{
     net::Ipv4Addr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -109,8 +109,12 @@ impl Machine {
         tokio::task::spawn_blocking(move || writing.write(&path))
             .await
             .map_err(|source| failed("write", &archive)(source.into()))??;
-        let import = self.ctr(&["images", "import"]).arg(archive.to_path_buf());
-        run(&import).await
+        self.import_archive(&archive).await
+    }
+
+    /// Gives it an image that is written already.
+    pub(super) async fn import_archive(&self, archive: &Path) -> Result<(), Error> {
+        run(&self.ctr(&["images", "import"]).arg(archive)).await
     }
 
     /// Kills the processes of a container.

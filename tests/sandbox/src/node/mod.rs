@@ -24,7 +24,12 @@ mod link;
 mod machine;
 mod obstacle;
 
-use std::{io, net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{
+    io,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 pub use images::{Error as ImageError, Image, Program, image::Account};
 use k8s_openapi::api::core::v1::Node as NodeObject;
@@ -206,6 +211,14 @@ impl Node {
     /// When it cannot be made, or containerd refuses it.
     pub async fn import(&self, image: &Image) -> Result<(), Error> {
         self.machine.import(image).await
+    }
+
+    /// Gives it an image from an archive, as [`Image::write`] writes it.
+    ///
+    /// # Errors
+    /// When containerd refuses it.
+    pub async fn import_archive(&self, archive: &Path) -> Result<(), Error> {
+        self.machine.import_archive(archive).await
     }
 
     /// Kills a container of a pod; the kubelet starts it again. `id`: as the pod's status has it.

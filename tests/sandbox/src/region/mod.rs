@@ -11,6 +11,7 @@ use std::{
 
 pub(crate) use agent::JUMP_HOST_TOOLS_IMAGE;
 pub use agent::{AGENTS_NAMESPACE, Agent, AgentProcess, HOSTS_NAMESPACE, Replica, SiteConfig};
+pub use grpcurl::Grpcurl;
 use tokio::{process::Command, sync::Mutex};
 
 use crate::{

@@ -14,7 +14,8 @@ fn demo_with_scheduler(script: &str) -> Output {
     fs::write(&scheduler, script).unwrap();
     fs::set_permissions(&scheduler, fs::Permissions::from_mode(0o755)).unwrap();
     Command::new(env!("CARGO_BIN_EXE_sip-sandbox"))
-        .arg("demo")
+        // There the scheduler is a process: with a real node, an image of it would come first.
+        .args(["demo", "--fake-nodes"])
         .env("SIP_BIN_DIR", programs.path())
         .stdin(Stdio::null())
         .output()
@@ -59,6 +60,14 @@ fn two_clusters_get_ready_and_a_third_is_refused() {
         Some(why) => format!("and run nothing: {why}."),
     };
     assert!(errors.contains(&node), "{errors}");
+    let kind = match node::obstacle() {
+        None => "pods of our own images",
+        Some(_) => "processes",
+    };
+    let started = format!("ok     the scheduler and the agents as {kind}: own ServiceAccounts, ");
+    assert!(errors.contains(&started), "{errors}");
+    let pods = shown.contains("get pods -n sip-system -l app.kubernetes.io/part-of=sip\n");
+    assert_eq!(pods, node::obstacle().is_none(), "{shown}");
     let login = shown.contains("  ssh -F none -i ") && shown.contains(" -p 30101 ubuntu@");
     assert_eq!(login, node::obstacle().is_none(), "{shown}");
     if node::obstacle().is_none() {
@@ -100,6 +109,10 @@ fn with_fake_nodes_no_served_ports_are_printed() {
         "{errors}"
     );
     assert!(!errors.contains("take connections"), "{errors}");
+    assert!(
+        errors.contains("ok     the scheduler and the agents as processes: "),
+        "{errors}"
+    );
     assert!(
         shown.contains("# nothing listens at any node: they are fake"),
         "{shown}"

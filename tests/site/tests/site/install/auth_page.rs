@@ -9,7 +9,9 @@ use std::{
 };
 
 use sandbox::{
-    dex, kubelogin,
+    dex,
+    installation::{Names, Target},
+    kubelogin,
     login::Provider,
     node::{self, Image},
     process::Group,
@@ -24,7 +26,6 @@ use tokio::task::JoinSet;
 use super::{
     commands::{sample, steps},
     desk::{Desk, furnished, nothing_was_refused},
-    names::{Names, Target},
     page::PAGE as INSTALLATION,
 };
 use crate::{fixtures::PATIENCE, real_tenant::hangs_up};
@@ -160,7 +161,7 @@ async fn every_command_of_the_page_on_logins_works() {
         (PROVIDER, Target::Address(node)),
         (DIRECTORY, Target::Address(here)),
     ];
-    let _names = Names::serve(&site, outside).await;
+    let _names = Names::serve(&site, outside).await.unwrap();
     let group = Group::new("install-auth-directory").unwrap();
     let address = SocketAddrV4::new(here, DIRECTORY_PORT);
     let directory = Directory::start_named(&group, address, DIRECTORY, &[ADA], BIND_PASSWORD);

@@ -12,17 +12,11 @@ use std::{
     sync::LazyLock,
 };
 
-use images::catalogue::{JUMP_HOST, LOCAL};
-use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
-use kube::{
-    Api, ResourceExt as _,
-    api::{ListParams, PostParams},
-};
 use sandbox::{
     audit::Entry,
     crds,
+    installation::{describe_pods, make_archives, make_volumes},
     inventory::{self, Host},
-    jump_host,
     node::{self, Image},
     programs,
     region::HOSTS_NAMESPACE,
@@ -30,7 +24,6 @@ use sandbox::{
     site::{Nodes, Site},
     tools,
 };
-use serde_json::json;
 
 use super::commands::Step;
 
@@ -43,30 +36,15 @@ const RIGHTS: [&str; 5] = [
     "clusterrolebindings",
 ];
 
+/// One for each scheduler.
+const VOLUMES: usize = 4;
+
 /// The images of every desk, which take a while to make and are only read.
 static IMAGES: LazyLock<PathBuf> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("images");
     // What an earlier run has left must not stand for an image that is not made any more.
     let _ = fs::remove_dir_all(&directory);
-    let made = Command::new(programs::path("sip-images").unwrap())
-        .arg("--uncompressed")
-        .arg("--workspace")
-        .arg(repository::root())
-        .arg("--programs")
-        .arg(programs::path("sipctl").unwrap().parent().unwrap())
-        .arg("--programs")
-        .arg(tools::path("kubectl").unwrap().parent().unwrap())
-        .arg("--output")
-        .arg(&directory)
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    // `make images` links the programs statically that run in it; those of tests bring their libraries along.
-    let name = JUMP_HOST.reference(LOCAL, env!("CARGO_PKG_VERSION"));
-    let image = jump_host::image(&name).unwrap();
-    image
-        .write(&directory.join(format!("{}.tar", JUMP_HOST.name)))
-        .unwrap();
+    make_archives(&directory).unwrap();
     directory
 });
 
@@ -138,7 +116,11 @@ impl Desk {
                     step.script
                 );
             }
-            Err(printed) => panic!("{place}: {}\n{printed}\n{}", step.script, pods(site).await),
+            Err(printed) => panic!(
+                "{place}: {}\n{printed}\n{}",
+                step.script,
+                describe_pods(site).await.unwrap()
+            ),
         }
     }
 
@@ -188,24 +170,7 @@ pub(super) async fn furnished(name: &str, definitions: Vec<PathBuf>, images: Vec
     inventory::load(&site.client(), HOSTS_NAMESPACE, &hosts)
         .await
         .unwrap();
-    let volumes: Api<PersistentVolume> = Api::all(site.client());
-    for disk in ["disk-0", "disk-1", "disk-2", "disk-3"] {
-        let directory = site.directory().join(disk);
-        fs::create_dir(&directory).unwrap();
-        let volume: PersistentVolume = serde_json::from_value(json!({
-            "metadata": {"name": disk},
-            "spec": {
-                "accessModes": ["ReadWriteOnce"],
-                "capacity": {"storage": "10Gi"},
-                "local": {"path": directory},
-                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
-                    {"key": "kubernetes.io/hostname", "operator": "In", "values": [here.name()]},
-                ]}]}},
-            },
-        }))
-        .unwrap();
-        volumes.create(&PostParams::default(), &volume).await.unwrap();
-    }
+    make_volumes(&site, VOLUMES).await.unwrap();
     site
 }
 
@@ -229,21 +194,4 @@ pub(super) fn nothing_was_refused(site: &Site) {
         .filter(|entry| removal.is_none_or(|removal| entry.stage_timestamp < *removal))
         .collect();
     assert!(refused.is_empty(), "{refused:#?}");
-}
-
-/// Descriptions and logs of all pods, for a test that fails.
-pub(super) async fn pods(site: &Site) -> String {
-    let described = site
-        .kubectl(&["describe", "pods,sipclusters", "-A"])
-        .await
-        .unwrap()
-        .stdout;
-    let mut said = vec![described];
-    let pods: Api<Pod> = Api::all(site.client());
-    for pod in pods.list(&ListParams::default()).await.unwrap() {
-        let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
-        let logs = ["logs", "--all-containers", "--tail=20", "-n", &namespace, &name];
-        said.push(format!("{name}:\n{}", site.kubectl(&logs).await.unwrap().stdout));
-    }
-    said.join("\n")
 }

@@ -24,6 +24,7 @@ use kube::{
     runtime::watcher,
 };
 use sandbox::{
+    installation::{Names, describe_pods},
     inventory::{self, Host, NETWORK},
     node,
     region::{AGENTS_NAMESPACE, HOSTS_NAMESPACE},
@@ -44,8 +45,7 @@ use self::{
 };
 use super::{
     commands::steps,
-    desk::{self, Desk, furnished, nothing_was_refused},
-    names::Names,
+    desk::{Desk, furnished, nothing_was_refused},
     page::PAGE,
 };
 use crate::fixtures::{Cluster, Role, cluster, members, requested};
@@ -133,7 +133,7 @@ impl Scene {
     async fn in_time<T>(&self, waited: Result<T, wait::Error>) -> T {
         match waited {
             Ok(found) => found,
-            Err(why) => panic!("{why}\n{}", desk::pods(&self.site).await),
+            Err(why) => panic!("{why}\n{}", describe_pods(&self.site).await.unwrap()),
         }
     }
 

@@ -3,12 +3,15 @@
 
 use std::{collections::BTreeSet, fs};
 
-use sandbox::{node, repository, site::Site};
+use sandbox::{
+    installation::{Names, Target},
+    node, repository,
+    site::Site,
+};
 
 use super::{
     commands::blocks,
     desk::{Desk, furnished, nothing_was_refused},
-    names::{Names, Target},
     page::PAGE,
     region::{Etcd, MEMBERS, PREPARATIONS, leader, run},
 };

@@ -11,7 +11,6 @@ mod ledger_etcd;
 mod ledger_jobs;
 mod ledger_move;
 mod manifests;
-mod names;
 mod page;
 mod pods;
 mod region;

@@ -3,12 +3,11 @@
 
 use std::fs;
 
-use sandbox::{node, repository};
+use sandbox::{installation::Names, node, repository};
 
 use super::{
     commands::steps,
     desk::{Desk, furnished, nothing_was_refused},
-    names::Names,
 };
 
 pub(super) const PAGE: &str = "docs/install.md";
@@ -24,7 +23,7 @@ async fn every_command_of_the_page_works_on_a_real_node() {
     assert!(steps.len() > 6, "{steps:?}");
     let desk = Desk::new();
     let site = furnished("install", Vec::new(), Vec::new()).await;
-    let _names = Names::serve(&site, Vec::new()).await;
+    let _names = Names::serve(&site, Vec::new()).await.unwrap();
 
     for step in &steps {
         desk.follow(PAGE, step, &site).await;

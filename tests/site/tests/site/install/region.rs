@@ -13,6 +13,7 @@ use kube::{
 };
 use sandbox::{
     authority::{Authority, Caller, Identity},
+    installation::{Names, Target, describe_pods},
     node,
     process::{Process, Program},
     repository,
@@ -21,9 +22,8 @@ use sandbox::{
 };
 
 use super::{
-    desk::{Desk, furnished, pods},
+    desk::{Desk, furnished},
     manifests::FOREIGN,
-    names::{Names, Target},
 };
 use crate::fixtures::PATIENCE;
 
@@ -126,7 +126,7 @@ kubectl -n shop wait sipcluster/orders --for=condition=Ready --timeout=3m";
 pub(super) async fn run(desk: &Desk, site: &Site, script: &str) -> String {
     match tokio::task::block_in_place(|| desk.run(script, site)) {
         Ok(printed) => printed,
-        Err(printed) => panic!("{script}\n{printed}\n{}", pods(site).await),
+        Err(printed) => panic!("{script}\n{printed}\n{}", describe_pods(site).await.unwrap()),
     }
 }
 
@@ -147,7 +147,11 @@ pub(super) async fn leader(site: &Site, but: &BTreeSet<String>) -> Pod {
             ready.len() < 2 || started.elapsed() < PATIENCE,
             "several are ready"
         );
-        assert!(started.elapsed() < PATIENCE, "no leader\n{}", pods(site).await);
+        assert!(
+            started.elapsed() < PATIENCE,
+            "no leader\n{}",
+            describe_pods(site).await.unwrap()
+        );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
@@ -180,7 +184,9 @@ async fn three_schedulers_on_etcd_survive_their_leader() {
         "scheduler.north.example",
         Target::Service("sip-scheduler", "sip-system"),
     );
-    let _names = Names::serve(&site, outside.chain([scheduler]).collect()).await;
+    let _names = Names::serve(&site, outside.chain([scheduler]).collect())
+        .await
+        .unwrap();
     let etcd = Etcd::start(&site);
     run(&desk, &site, PREPARATIONS).await;
     run(&desk, &site, &etcd.secret()).await;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use kube::{ResourceExt as _, api::DynamicObject};
 use sandbox::{
     inventory,
-    region::Region,
+    region::Grpcurl,
     sip_clusters::{holder, wanted},
     site::Site,
     wait,
@@ -83,8 +83,8 @@ pub(super) async fn endpoints(address: Ipv4Addr, clusters: &[DynamicObject]) -> 
 }
 
 /// The scheduler lists its services by reflection and tells where a cluster is placed.
-pub(super) async fn scheduler(region: &Region, site: &Site) -> anyhow::Result<()> {
-    let list = region.grpcurl(region.operator(), &["list"]).await?;
+pub(super) async fn scheduler(grpcurl: &Grpcurl, site: &Site) -> anyhow::Result<()> {
+    let list = grpcurl.run(&["list"]).await?;
     for service in [
         "sip.placement.v1.PlacementService",
         "sip.inventory.v1.InventoryService",
@@ -96,9 +96,7 @@ pub(super) async fn scheduler(region: &Region, site: &Site) -> anyhow::Result<()
             list.stderr
         );
     }
-    let answer = region
-        .call(region.operator(), GET_PLACEMENT, &request(site, FITTING[0]))
-        .await?;
+    let answer = grpcurl.call(GET_PLACEMENT, &request(site, FITTING[0])).await?;
     ensure!(answer.success, "GetPlacement: {}", answer.stderr.trim());
     let placement: Value = serde_json::from_str(&answer.stdout).context("the answer of GetPlacement")?;
     let members = placement

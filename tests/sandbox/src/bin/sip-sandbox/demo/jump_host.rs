@@ -19,8 +19,6 @@ use sandbox::{jump_host::PowerPort, programs, site::Site};
 use serde_json::Value;
 use tokio::process::Command;
 
-/// What the sample asks for. On a real node it is made of this machine's sshd.
-pub(super) const IMAGE: &str = "localhost/sip-jump-host:0.1.0";
 /// For whom tokens for power control are.
 const AUDIENCE: &str = "sip-power";
 
@@ -61,7 +59,7 @@ pub(super) fn with_key(sample: &str, key: &Path) -> anyhow::Result<String> {
 /// Lists the hosts of a cluster by its jump host: by ssh where pods run, otherwise with the token of its pod.
 pub(super) async fn show(
     site: &Site,
-    power: &PowerPort,
+    power: Option<&PowerPort>,
     cluster: &DynamicObject,
     key: Option<&Path>,
 ) -> anyhow::Result<Login> {
@@ -72,6 +70,7 @@ pub(super) async fn show(
             login: Some(format!("ssh {}", login.join(" "))),
         });
     }
+    let power = power.context("nobody serves power control on this machine")?;
     let mut host = Command::new(programs::path("host")?);
     host.args(["--address", &power.address().to_string(), "--ca"])
         .arg(&power.authority)

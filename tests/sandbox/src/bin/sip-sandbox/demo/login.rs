@@ -1,4 +1,4 @@
-//! A person logs in to bank/payments: Dex runs in pods of the real node, a directory and an etcd beside it, and an API server of its
+//! A person logs in to bank/payments: Dex, its agent and its etcd run in pods of the real node, a directory beside it, and an API server of its
 //! own plays the tenant's.
 
 use std::{
@@ -15,19 +15,17 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams},
 };
 use sandbox::{
-    etcd::Etcd,
     kubelogin,
     login::Provider,
     process::{Group, Program},
     programs,
-    region::{Agent, AgentProcess},
     site::Site,
     slapd::{BIND_DN, Directory, Person, SUFFIX},
     tools, wait,
 };
 use serde_json::{Value, json};
 
-use super::{PATIENCE, Stage, api, site_config};
+use super::{PATIENCE, Stage, api};
 
 /// What the entry asks for. On a real node it is made of the Dex that the set-up has built.
 pub(super) const DEX: &str = "dex:2";
@@ -44,22 +42,18 @@ const ADA: Person<'_> = Person {
 /// What a login needs. It ends with this.
 pub(super) struct SignIn {
     // In the order in which it ends.
-    _agent: AgentProcess,
     _tenant: Site,
     _directory: Directory,
-    _etcd: Etcd,
     kubeconfig: PathBuf,
     _group: Group,
 }
 
 impl SignIn {
-    /// Starts what an identity provider needs, asks for one that is reached at the node's `address`, and logs in. Pods reach this machine
-    /// at `here`.
+    /// Starts a directory, asks for an identity provider that is reached at the node's `address`, and logs in. Pods reach this machine at
+    /// `here`.
     pub(super) async fn start(stage: &Stage, (address, here): (Ipv4Addr, Ipv4Addr)) -> anyhow::Result<Self> {
         let group = Group::new("sign-in")?;
         let directory = Directory::start_at(&group, here, &[ADA], &[BIND_PASSWORD]).await?;
-        let etcd = Etcd::start_at(&group, 1, here).await?;
-        let agent = start_agent(stage, &group, &etcd).await?;
         request(stage, &directory, address).await?;
         let published = published(stage).await?;
         let tenant = start_tenant(&group, &published).await?;
@@ -71,10 +65,8 @@ impl SignIn {
             "kubectl auth whoami: {user}"
         );
         Ok(Self {
-            _agent: agent,
             _tenant: tenant,
             _directory: directory,
-            _etcd: etcd,
             kubeconfig,
             _group: group,
         })
@@ -95,22 +87,6 @@ impl SignIn {
             ),
         ]
     }
-}
-
-async fn start_agent(stage: &Stage, group: &Group, etcd: &Etcd) -> anyhow::Result<AgentProcess> {
-    let password = group.directory().join("storage-password");
-    fs::write(&password, "password of the storage")?;
-    let variables = [
-        ("SIP_DEX_STORAGE_ENDPOINTS", etcd.endpoints().join(",")),
-        ("SIP_DEX_STORAGE_PASSWORD_FILE", password.display().to_string()),
-    ];
-    let config = site_config(stage);
-    let agent = stage
-        .region
-        .start_agent_with(&stage.site, Agent::Dex, &config, &variables);
-    let mut agent = agent.await?;
-    agent.is_ready().await?;
-    Ok(agent)
 }
 
 /// Asks for an identity provider, and waits until it answers.

@@ -1,14 +1,21 @@
 //! `sip-sandbox demo`: a region with one site, two clusters that fit and one that cannot.
 //!
-//! The scheduler and the agents are processes of their own, with the certificates, `ServiceAccounts` and rights that
-//! they have in a real site. What is shown at the end is read from the API server and the scheduler, and is checked.
+//! Where the site has a real node, the scheduler and the agents are pods of this project's images, which the manifests of `deploy/` start as in
+//! an installation. Elsewhere they are processes, with the certificates, `ServiceAccounts` and rights that they have in a real site. What is
+//! printed at the end is read from the API server and the scheduler, and is checked.
 
 mod check;
 mod jump_host;
 mod login;
 mod report;
+mod running;
 
-use std::{fs, io::IsTerminal as _, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    io::IsTerminal as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use kube::{
@@ -16,16 +23,15 @@ use kube::{
     api::{DynamicObject, ListParams},
 };
 use sandbox::{
-    crds, dex, inventory,
-    jump_host::PowerPort,
+    crds, dex, installation, inventory,
     node::{self, Image},
-    region::{Agent, AgentProcess, Region, SiteConfig},
+    process::Group,
     repository, sip_clusters,
     site::{Nodes, Site},
-    wait,
+    tools, wait,
 };
 
-use self::login::SignIn;
+use self::{login::SignIn, running::Running};
 use crate::{interrupted::Interrupted, steps::Steps};
 
 /// Where the demonstration's hosts are.
@@ -38,6 +44,8 @@ const TOO_BIG: (&str, &str) = ("lab", "training");
 const FAKE_NODES: u32 = 3;
 /// What the samples ask for. On a real node it is made of this machine's HAProxy.
 const HAPROXY: &str = "haproxy:2.8";
+/// What the manifests ask for. On a real node it is made of the etcd that the set-up has built.
+const ETCD: &str = "etcd:3.6";
 
 /// How long one cluster may take.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -52,13 +60,10 @@ pub(crate) struct Options {
 
 /// Everything that runs. The fields are dropped in this order: the agents first.
 struct Stage {
-    agents: Vec<AgentProcess>,
     /// Where there is a real node.
     sign_in: Option<SignIn>,
+    running: Running,
     site: Site,
-    region: Region,
-    /// Where the jump-host agent serves power control.
-    power: PowerPort,
     /// Of the person who watches, where pods run.
     key: Option<PathBuf>,
 }
@@ -80,27 +85,39 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sets the stage, plays the piece, and prints the report.
+/// Starts everything, creates the clusters, and prints the report.
 async fn show(steps: &Steps, options: &Options) -> anyhow::Result<Stage> {
     let mut stage = set_up(steps, options).await?;
     match play(steps, &mut stage).await {
         Ok(()) => Ok(stage),
         Err(error) => {
-            eprintln!("{}{}", stage.site.log_tails(15), stage.region.log_tails(15));
-            // A missing right is the likeliest fault, and hard to see in a log.
-            for entry in stage
-                .site
-                .audit_log()?
-                .iter()
-                .filter(|entry| entry.is_forbidden())
-            {
+            print_causes(&stage.site, Some(&stage.running)).await;
+            Err(error)
+        }
+    }
+}
+
+/// Prints what may show the cause of a failure.
+async fn print_causes(site: &Site, running: Option<&Running>) {
+    let processes = running.map(Running::log_tails).unwrap_or_default();
+    eprintln!("{}{processes}", site.log_tails(running::LOG_LINES));
+    if site.node().is_some() {
+        match installation::describe_pods(site).await {
+            Ok(described) => eprintln!("{described}"),
+            Err(error) => eprintln!("pods: {error}"),
+        }
+    }
+    // A missing right is the likeliest fault, and hard to see in a log.
+    match site.audit_log() {
+        Ok(entries) => {
+            for entry in entries.iter().filter(|entry| entry.is_forbidden()) {
                 eprintln!(
                     "forbidden: {} {} {}",
                     entry.user.username, entry.verb, entry.request_uri
                 );
             }
-            Err(error)
         }
+        Err(error) => eprintln!("audit log: {error}"),
     }
 }
 
@@ -116,66 +133,86 @@ async fn set_up(steps: &Steps, options: &Options) -> anyhow::Result<Stage> {
     };
     let (in_title, sentence) = match &why_fake {
         None => (
-            "a real node".to_owned(),
-            "A real node runs load balancers and jump hosts, in namespaces of its own: their pods are HAProxy and sshd."
+            "a real node; images of the scheduler and the agents".to_owned(),
+            "A real node, in namespaces of its own, runs the scheduler, the agents, load balancers and jump hosts as pods."
                 .to_owned(),
         ),
         Some(why) => (
             format!("{FAKE_NODES} fake nodes"),
-            format!("Fake nodes say that pods are ready, and run nothing: {why}."),
+            format!(
+                "Fake nodes say that pods are ready, and run nothing: {why}. The scheduler and the agents run as processes."
+            ),
         ),
     };
     steps.print(&sentence);
-    let progress = steps.clone();
-    let namespaces = FITTING.iter().chain([&TOO_BIG]).map(|(namespace, _)| *namespace);
-    let builder = namespaces
-        .fold(Site::builder("site-a"), sandbox::site::Builder::tenant_namespace)
-        .namespace(HOSTS)
-        .nodes(nodes)
-        .crds(crds::all())
-        .on_progress(move |detail| progress.say(detail));
-    let builder = if why_fake.is_none() {
-        builder
-            .image(Image::new(HAPROXY, node::system_program("haproxy")?))
-            .image(dex::image(login::DEX)?)
-    } else {
-        builder
+    let title = format!("a site: etcd, kube-apiserver, controllers, {in_title}");
+    let (site, archives) = steps.step(&title, start_site(steps, nodes)).await?;
+    let directory = archives.as_ref().map(Group::directory);
+    let running = match Box::pin(start_programs(steps, &site, directory)).await {
+        Ok(running) => running,
+        Err(error) => {
+            print_causes(&site, None).await;
+            return Err(error);
+        }
     };
-    let title = format!("a site: etcd, kube-apiserver, controllers, {in_title}; a region: the scheduler");
-    let (site, region) = steps
-        .step(&title, async {
-            let (site, region) = tokio::join!(builder.start(), Region::start("north"));
-            anyhow::Ok((site?, region?))
-        })
-        .await?;
-    let power = region.power_port(&site)?;
     let key = match site.node() {
         Some(_) => Some(jump_host::key(site.directory()).await?),
         None => None,
     };
     Ok(Stage {
-        agents: Vec::new(),
         sign_in: None,
+        running,
         site,
-        region,
-        power,
         key,
     })
 }
 
-async fn play(steps: &Steps, stage: &mut Stage) -> anyhow::Result<()> {
+/// Starts the site. If its node is real, also writes the images of the scheduler and the agents meanwhile, to the group's directory.
+async fn start_site(steps: &Steps, nodes: Nodes) -> anyhow::Result<(Site, Option<Group>)> {
+    let progress = steps.clone();
+    let namespaces = FITTING.iter().chain([&TOO_BIG]).map(|(namespace, _)| *namespace);
+    let builder = namespaces
+        .fold(
+            Site::builder(installation::SITE),
+            sandbox::site::Builder::tenant_namespace,
+        )
+        .namespace(HOSTS)
+        .nodes(nodes)
+        .crds(crds::all())
+        .on_progress(move |detail| progress.say(detail));
+    if !builder.has_real_node() {
+        return Ok((builder.start().await?, None));
+    }
+    let builder = builder
+        .image(Image::new(HAPROXY, node::system_program("haproxy")?))
+        .image(Image::new(ETCD, tools::path("etcd")?))
+        .image(dex::image(login::DEX)?);
+    let archives = Group::new("images")?;
+    // The task owns the directory, so that after Ctrl-C it is removed when nobody writes to it any more.
+    let making = tokio::task::spawn_blocking(move || {
+        installation::make_archives(archives.directory()).map(|()| archives)
+    });
+    let (site, archives) = tokio::join!(builder.start(), making);
+    Ok((site?, Some(archives??)))
+}
+
+/// Loads the hosts, and starts the scheduler and the agents: as pods of the images in a directory, or as processes.
+async fn start_programs(steps: &Steps, site: &Site, archives: Option<&Path>) -> anyhow::Result<Running> {
     let fleet = inventory::demonstration();
     let title = format!("{} BareMetalHosts in 4 racks", fleet.len());
     steps
-        .step(&title, inventory::load(&stage.site.client(), HOSTS, &fleet))
+        .step(&title, inventory::load(&site.client(), HOSTS, &fleet))
         .await?;
-    steps
-        .step(
-            "the agents: own ServiceAccounts, own rights, own certificates",
-            start_agents(stage),
-        )
-        .await?;
+    let kind = match archives {
+        Some(_) => "pods of our own images",
+        None => "processes",
+    };
+    let title =
+        format!("the scheduler and the agents as {kind}: own ServiceAccounts, own rights, own certificates");
+    steps.step(&title, Running::start(site, archives)).await
+}
 
+async fn play(steps: &Steps, stage: &mut Stage) -> anyhow::Result<()> {
     steps
         .step("clusters shop/orders and bank/payments become Ready", async {
             for cluster in FITTING {
@@ -221,58 +258,23 @@ async fn play(steps: &Steps, stage: &mut Stage) -> anyhow::Result<()> {
     steps
         .step(
             "the scheduler answers grpcurl, by reflection",
-            check::scheduler(&stage.region, &stage.site),
+            check::scheduler(&stage.running.grpcurl(), &stage.site),
         )
         .await?;
     let shown = steps
         .step(
             "the jump host of shop/orders lists its hosts",
-            jump_host::show(&stage.site, &stage.power, &clusters[0], stage.key.as_deref()),
+            jump_host::show(
+                &stage.site,
+                stage.running.power(),
+                &clusters[0],
+                stage.key.as_deref(),
+            ),
         )
         .await?;
     steps.finish();
     report::print(&hosts, &clusters, stage, &shown);
     Ok(())
-}
-
-async fn start_agents(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.site.prepare_for_agents().await?;
-    stage.region.import_jump_host_tools(&stage.site).await?;
-    if let Some(node) = stage.site.node() {
-        node.import(&sandbox::jump_host::image(jump_host::IMAGE)?).await?;
-    }
-    let config = site_config(stage);
-    let Stage {
-        agents,
-        site,
-        region,
-        power,
-        sign_in: _,
-        key: _,
-    } = stage;
-    for agent in [Agent::Cluster, Agent::LoadBalancer] {
-        agents.push(region.start_agent(site, agent, &config).await?);
-    }
-    let variables = power.variables(None);
-    agents.push(
-        region
-            .start_agent_with(site, Agent::JumpHost, &config, &variables)
-            .await?,
-    );
-    for agent in agents {
-        agent.is_ready().await?;
-    }
-    Ok(())
-}
-
-/// Jump hosts are served everywhere, identity providers where pods run.
-fn site_config(stage: &Stage) -> SiteConfig {
-    let mut config = stage.region.site_config(&stage.site);
-    config.not_installed = match stage.site.node() {
-        Some(_) => Vec::new(),
-        None => vec!["auth".to_owned()],
-    };
-    config
 }
 
 async fn apply(stage: &Stage, (_, name): (&str, &str)) -> anyhow::Result<()> {

@@ -144,34 +144,32 @@ fn endpoint_table(clusters: &[DynamicObject], node: Option<&Node>) -> Table {
 
 fn lines(stage: &Stage) -> Vec<String> {
     let Stage {
-        agents: _,
         sign_in: _,
+        running,
         site,
-        region,
-        power: _,
         key: _,
     } = stage;
     let kubectl =
         tools::path("kubectl").map_or_else(|_| "kubectl".to_owned(), |path| path.display().to_string());
     let labels = format!("{},{}", sip_clusters::CLUSTER_NAME, sip_clusters::NODE_TYPE);
-    let grpc = |method: &str, data: Option<&Value>| region.grpcurl_line(region.operator(), method, data);
+    let grpcurl = running.grpcurl();
     let node_ports = match site.node() {
         Some(node) => format!("  # \"any node\" is {}", node.address()),
         None => "  # nothing listens at any node: they are fake".to_owned(),
     };
-    vec![
+    let mut lines = vec![
         format!("  export KUBECONFIG={}", site.admin_kubeconfig().display()),
         format!("  {kubectl} get sipcluster -A"),
         format!("  {kubectl} get bmh -n {HOSTS} -L {labels}"),
         format!("  {kubectl} describe sipcluster -n {} {}", TOO_BIG.0, TOO_BIG.1),
-        format!("  {}", grpc("list", None)),
-        format!("  {}", grpc(GET_PLACEMENT, Some(&request(site, FITTING[0])))),
-        format!("  {}", grpc(PLAN_CLUSTER, Some(&request(site, TOO_BIG)))),
-        node_ports,
+        format!("  {}", grpcurl.line("list", None)),
         format!(
-            "  # logs: {0}/logs {1}/logs",
-            site.directory().display(),
-            region.directory().display()
+            "  {}",
+            grpcurl.line(GET_PLACEMENT, Some(&request(site, FITTING[0])))
         ),
-    ]
+        format!("  {}", grpcurl.line(PLAN_CLUSTER, Some(&request(site, TOO_BIG)))),
+        node_ports,
+    ];
+    lines.extend(running.log_lines(site, &kubectl));
+    lines
 }

@@ -7,7 +7,6 @@ use kube::{
     Api, Client,
     api::{ListParams, Patch, PatchParams},
 };
-use sandbox::site::Site;
 use serde_json::json;
 use simple_dns::{
     CLASS, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE,
@@ -15,13 +14,16 @@ use simple_dns::{
 };
 use tokio::{net::UdpSocket, task::JoinSet};
 
+use super::{Error, api_error, node_of};
+use crate::site::Site;
+
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "kube-dns";
 const ZONE: [&str; 3] = ["svc", "cluster", "local"];
 
 /// What a name outside of the cluster means.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Target {
+pub enum Target {
     /// A machine.
     Address(Ipv4Addr),
     /// A Service, by name and namespace: as a site's own name servers know its load balancer.
@@ -29,17 +31,22 @@ pub(super) enum Target {
 }
 
 /// A running name server. It ends when it is dropped.
-pub(super) struct Names {
+#[derive(Debug)]
+pub struct Names {
     _serving: JoinSet<()>,
 }
 
 impl Names {
-    /// Serves on the host, and makes the Service that leads pods there.
-    pub(super) async fn serve(site: &Site, outside: Vec<(&'static str, Target)>) -> Self {
-        let node = site.node().unwrap();
-        let socket = UdpSocket::bind((node.host_address(), 0)).await.unwrap();
-        let port = socket.local_addr().unwrap().port();
-        let params = PatchParams::apply("test");
+    /// Serves on the host, and makes the Service that leads pods there. `outside`: names that are none of Services.
+    ///
+    /// # Errors
+    /// When the site has no real node, there is no socket, or the API server refuses the Service.
+    pub async fn serve(site: &Site, outside: Vec<(&'static str, Target)>) -> Result<Self, Error> {
+        let node = node_of(site)?;
+        let socket = UdpSocket::bind((node.host_address(), 0)).await;
+        let socket = socket.map_err(Error::Listen)?;
+        let port = socket.local_addr().map_err(Error::Listen)?.port();
+        let params = PatchParams::apply("sandbox");
         let service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": NAME},
             "spec": {
@@ -48,10 +55,8 @@ impl Names {
             },
         });
         let services: Api<Service> = Api::namespaced(site.client(), NAMESPACE);
-        services
-            .patch(NAME, &params, &Patch::Apply(service))
-            .await
-            .unwrap();
+        let applied = services.patch(NAME, &params, &Patch::Apply(service)).await;
+        applied.map_err(api_error("apply the Service of the name server"))?;
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {"name": NAME, "labels": {"kubernetes.io/service-name": NAME}},
@@ -60,7 +65,8 @@ impl Names {
             "ports": [{"name": "dns", "port": port, "protocol": "UDP"}],
         });
         let slices: Api<EndpointSlice> = Api::namespaced(site.client(), NAMESPACE);
-        slices.patch(NAME, &params, &Patch::Apply(slice)).await.unwrap();
+        let applied = slices.patch(NAME, &params, &Patch::Apply(slice)).await;
+        applied.map_err(api_error("apply the EndpointSlice of the name server"))?;
         let client = site.client();
         let mut serving = JoinSet::new();
         serving.spawn(async move {
@@ -73,7 +79,7 @@ impl Names {
                 }
             }
         });
-        Self { _serving: serving }
+        Ok(Self { _serving: serving })
     }
 }
 
@@ -146,11 +152,16 @@ async fn addresses(client: &Client, name: &str, namespace: &str) -> Vec<Ipv4Addr
         .collect()
 }
 
-#[test]
-fn only_services_of_the_cluster_have_names() {
-    let named = |name: &str, namespace: &str| Some((name.to_owned(), namespace.to_owned()));
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    assert_eq!(service_name("a.b.svc.cluster.local"), named("a", "b"));
-    assert_eq!(service_name("a.b.svc.b.svc.cluster.local"), None);
-    assert_eq!(service_name("a.example"), None);
+    #[test]
+    fn only_services_of_the_cluster_have_names() {
+        let named = |name: &str, namespace: &str| Some((name.to_owned(), namespace.to_owned()));
+
+        assert_eq!(service_name("a.b.svc.cluster.local"), named("a", "b"));
+        assert_eq!(service_name("a.b.svc.b.svc.cluster.local"), None);
+        assert_eq!(service_name("a.example"), None);
+    }
 }
