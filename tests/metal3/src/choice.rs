@@ -5,6 +5,7 @@ use kube::{ResourceExt as _, api::DynamicObject};
 use crate::{
     metal3_machine::Metal3Machine,
     names::{FAILURE_DOMAIN, NODE_REUSE, PAUSED, UNHEALTHY, UNHEALTHY_BEFORE},
+    provisioning,
 };
 
 /// What came of a look at the hosts that match.
@@ -28,8 +29,9 @@ pub fn choose(machine: &Metal3Machine, hosts: Vec<DynamicObject>) -> Choice {
     let usable = hosts.into_iter().filter(|host| is_usable(machine, host));
     let (kept, rest): (Vec<_>, Vec<_>) = usable.partition(|host| host.labels().contains_key(NODE_REUSE));
     if !kept.is_empty() {
-        let available = kept.into_iter().filter(is_available).collect();
-        return one_of(available);
+        // One that is not available yet makes CAPM3 search again, whatever it has found before it.
+        let all_are = kept.iter().all(is_available);
+        return one_of(if all_are { kept } else { Vec::new() });
     }
     near(machine.failure_domain.as_ref(), rest.into_iter())
 }
@@ -77,7 +79,7 @@ pub(crate) fn is_not_passed_over(host: &DynamicObject, annotations: &[&str]) -> 
 
 fn is_available(host: &DynamicObject) -> bool {
     let state = host.data["status"]["provisioning"]["state"].as_str();
-    state.is_some_and(|state| ["ready", "available"].contains(&state))
+    state.is_some_and(provisioning::can_be_claimed)
 }
 
 #[cfg(test)]
@@ -168,19 +170,8 @@ mod tests {
                 "{change}"
             );
         }
-        for (state, passes) in [
-            ("available", true),
-            ("ready", true),
-            ("", false),
-            ("registering", false),
-            ("inspecting", false),
-            ("preparing", false),
-            ("provisioning", false),
-            ("provisioned", false),
-            ("externally provisioned", false),
-            ("deprovisioning", false),
-            ("unmanaged", false),
-        ] {
+        for state in provisioning::STATES {
+            let passes = ["available", "ready"].contains(&state);
             let expected = if passes { vec!["h"] } else { vec![] };
             assert_eq!(
                 chosen(&machine(), &[host("h", state, &json!({}))]),
@@ -226,6 +217,8 @@ mod tests {
             [""; 0],
             "it waits for that one"
         );
+        let both = [kept("available"), kept("deprovisioning")];
+        assert_eq!(chosen(&reusing, &both), [""; 0], "it waits for the other one too");
         assert_eq!(chosen(&reusing, &[east.clone(), west.clone()]), ["west"]);
         assert_eq!(
             chosen(&reusing, std::slice::from_ref(&east)),

@@ -114,6 +114,10 @@ mod tests {
         );
         assert_eq!(owners[1]["controller"], true);
         assert_eq!(patch["spec"]["consumerRef"]["name"], "m-0");
+        assert!(
+            patch["spec"].get("preprovisioningNetworkDataName").is_none(),
+            "CAPM3 leaves it alone"
+        );
         assert_eq!(
             patch["spec"]["networkData"],
             json!({"name": "m-0-networkdata", "namespace": "metal"})

@@ -118,15 +118,15 @@ fn only_a_false_condition_healthy_is_a_fault() {
     for (conditions, expected) in [
         ("[]", None),
         ("[{type: Healthy, status: 'True', reason: Healthy}]", None),
-        ("[{type: Healthy, status: Unknown, reason: UnknownHealth}]", None),
+        ("[{type: Healthy, status: Unknown, reason: Unknown}]", None),
         ("[{type: Ready, status: 'False', reason: No}]", None),
         (
-            "[{type: Ready, status: 'True'}, {type: Healthy, status: 'False', reason: CriticalHealth, message: fan 2}]",
-            Some("CriticalHealth: fan 2"),
+            "[{type: Ready, status: 'True'}, {type: Healthy, status: 'False', reason: CriticalError, message: fan 2}]",
+            Some("CriticalError: fan 2"),
         ),
         (
-            "[{type: Healthy, status: 'False', reason: WarningHealth}]",
-            Some("WarningHealth"),
+            "[{type: Healthy, status: 'False', reason: Warning, message: ''}]",
+            Some("Warning"),
         ),
     ] {
         let host = parse(&format!(

@@ -1,6 +1,8 @@
 //! Replicas of Cluster API's objects that follow the hosts of a role. Cluster API does not run: what it would do to Machines and
 //! consumers the scenario does.
 
+mod admitted;
+
 use kube::{
     Api, ResourceExt as _,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},

@@ -8,6 +8,7 @@ use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
+use metal3::provisioning::STATES;
 use sandbox::{inventory::NETWORK, wait};
 use serde_json::{Value, json};
 
@@ -116,19 +117,15 @@ fn a_host_without_an_address_is_not_taken_until_it_has_one() {
 #[test]
 fn hosts_in_states_that_no_tenant_can_use_are_not_taken() {
     on_shared_site("states", async |stage| {
-        let states = [
-            "registering",
-            "inspecting",
-            "provisioned",
-            "deprovisioning",
-            "deleting",
-        ];
-        let unfit = states
-            .iter()
-            .enumerate()
-            .map(|(index, state)| host("states", "cp", &format!("r{index}"), state).state(state));
-        let fit = ["available", "ready"].map(|state| host("states", "cp", state, state).state(state));
-        stage.load(&unfit.chain(fit).collect::<Vec<_>>()).await;
+        // Every state that the baremetal-operator writes.
+        let hosts = STATES.map(|state| {
+            let name = match state {
+                "" => "none".to_owned(),
+                state => state.replace(' ', "-"),
+            };
+            host("states", "cp", &name, &name).state(state)
+        });
+        stage.load(&hosts).await;
         let shop = cluster("states", "shop").role(Role::ControlPlane, 3);
         stage.create(&shop).await;
         stage.condition_is(&shop, "Ready", "False", "Unschedulable").await;

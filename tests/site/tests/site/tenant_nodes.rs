@@ -1,6 +1,8 @@
 //! Nodes of a tenant's cluster, on an API server of its own: load balancers prefer members whose Node is ready, and the Node of a host that
 //! leaves is drained and deleted before the host goes. No kubelet runs: the tests write the Nodes' statuses.
 
+mod cluster_api;
+
 use std::net::Ipv4Addr;
 
 use k8s_openapi::api::{
@@ -244,6 +246,7 @@ async fn nodes_of_tenants_are_preferred_when_ready_and_drained() {
         assert_eq!(spec.unschedulable, None, "the other Node stays as it is");
         scene.pods().get(&pod_on(kept)).await.unwrap();
     }
+    cluster_api::its_nodes_are_found_and_left_to_it(&scene).await;
     stage.nothing_was_forbidden();
 }
 

@@ -1,6 +1,6 @@
 //! What a host goes through between clusters and Machines, beyond being claimed.
 
-use k8s_openapi::api::core::v1::Event as CoreEvent;
+use k8s_openapi::api::core::v1::{Event as CoreEvent, Secret};
 use kube::{
     Api, ResourceExt as _,
     api::{Patch, PatchParams},
@@ -98,6 +98,9 @@ fn addresses_survive_a_data_template() {
             back.data["spec"]["networkData"]["name"], "templated-first-worker-0-networkdata",
             "it still names a Secret that is deleted"
         );
+        let secrets: Api<Secret> = Api::namespaced(stage.site.client(), "metal");
+        let rendered = secrets.get_opt("templated-first-worker-0-networkdata").await;
+        assert!(rendered.unwrap().is_none(), "it is deleted with the Machine");
 
         // The next cluster needs an address in that network.
         stage.create(&next).await;

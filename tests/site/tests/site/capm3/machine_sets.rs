@@ -64,7 +64,7 @@ fn machines(stage: &Stage) -> Api<DynamicObject> {
 }
 
 /// A template for the workers of a cluster, and a `MachineSet` of it.
-async fn make_set(stage: &Stage, shop: &Cluster, replicas: u32) {
+pub(super) async fn make_set(stage: &Stage, shop: &Cluster, replicas: u32) {
     let selector = json!({"matchLabels": {
         CLUSTER_NAMESPACE: shop.namespace, CLUSTER_NAME: shop.name, NODE_TYPE: Role::Worker.name(),
     }});
@@ -90,13 +90,13 @@ async fn make_set(stage: &Stage, shop: &Cluster, replicas: u32) {
     }
 }
 
-async fn scale(stage: &Stage, replicas: u32) {
+pub(super) async fn scale(stage: &Stage, replicas: u32) {
     let sets = objects(stage, "cluster.x-k8s.io", "MachineSet");
     let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
     sets.patch(SET, &PatchParams::default(), &patch).await.unwrap();
 }
 
-async fn until_running(stage: &Stage, count: u64) {
+pub(super) async fn until_running(stage: &Stage, count: u64) {
     let sets = objects(stage, "cluster.x-k8s.io", "MachineSet");
     wait::until(sets, SET, "have its Machines running", PATIENCE, |set| {
         set.data["status"]["readyReplicas"] == count && set.data["status"]["replicas"] == count
@@ -178,6 +178,9 @@ async fn a_shrink_deletes_the_machine_that_was_annotated() {
     )
     .await
     .unwrap();
+    let given_up = machines(&stage).get(&broken_machine).await.unwrap();
+    let remediated = wait::condition(&given_up, "OwnerRemediated");
+    assert_eq!(remediated.map(|(status, ..)| status), Some("False"));
     let advice =
         format!("delete Machine metal/{broken_machine} of this host, and do not scale MachineSet {SET} down");
     stage

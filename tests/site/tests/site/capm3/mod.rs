@@ -4,6 +4,8 @@ mod host_claims;
 mod late;
 mod lives;
 mod machine_sets;
+mod moves;
+mod operator;
 mod race;
 mod scenarios;
 mod webhook;

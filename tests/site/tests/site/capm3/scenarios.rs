@@ -202,6 +202,13 @@ async fn an_unwritable_host_gives_its_place_to_another() {
     let (first, second) = ("unwritable-a", "unwritable-b");
     change(&stage, first, json!({"spec": {"bootMACAddress": null}})).await;
     webhook::install(&stage.site).await;
+    let note = Patch::Merge(json!({"metadata": {"annotations": {"note": ""}}}));
+    let refused = stage
+        .hosts()
+        .patch(first, &PatchParams::default(), &note)
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains("bootMACAddress"), "{refused}");
     let shop = cluster("unwritable", "shop").role(Role::Worker, 1);
     stage.create(&shop).await;
     stage.ready(&shop).await;

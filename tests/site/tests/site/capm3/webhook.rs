@@ -2,7 +2,8 @@
 //!
 //! Both judge the whole object as it would be stored, on CREATE and UPDATE, and refuse the write; neither sees the status
 //! subresource. Of the webhook's rules this is the one that a host of ours broke: a BMC driver that needs a MAC address to boot
-//! (Redfish) has none. It refuses every write to such a host, that of an annotation too.
+//! (Redfish without virtual media) has none. It refuses every write to such a host, that of an annotation too. The source is `validateBMCAccess` in
+//! `internal/webhooks/metal3.io/v1alpha1/baremetalhost_validation.go`, v0.13.2.
 
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ spec:
       - {apiGroups: [metal3.io], apiVersions: [v1alpha1], operations: [CREATE, UPDATE], resources: [baremetalhosts]}
   validations:
     - expression: >-
-        !object.spec.?bmc.?address.orValue('').startsWith('redfish')
+        !object.spec.?bmc.?address.orValue('').matches('^redfish(-uefihttp)?([+]https?)?:')
         || object.spec.?bootMACAddress.orValue('') != ''
       message: "BMC driver redfish requires a BootMACAddress value (spec.bootMACAddress)"
 ---

@@ -6,7 +6,7 @@ mod provider_keys;
 mod rows;
 mod specs;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use kube::{
@@ -160,6 +160,27 @@ async fn host_policy_allows_and_refuses() {
         }
     }
     assert_eq!(wrong, [""; 0]);
+}
+
+/// After which the cluster agent relies on a policy: `POLICY_LOAD_TIME`.
+const LOAD_TIME: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn the_api_server_applies_a_policy_within_ten_seconds() {
+    let site = site().await;
+    inventory::load(&site.client(), "metal", &[host("policy", "cp", "r1", "probe")])
+        .await
+        .unwrap();
+    let hosts = inventory::api(site.client(), "metal");
+    until_enforced(&hosts, "policy-probe", true).await;
+    let exempt: [&[&str]; 2] = [&[ADMINISTRATOR], &[]];
+    for users in exempt {
+        site.guard_hosts(&["metal"], users).await.unwrap();
+        let written = Instant::now();
+        until_enforced(&hosts, "policy-probe", users.is_empty()).await;
+        let took = written.elapsed();
+        assert!(took < LOAD_TIME, "{users:?}: {took:?}");
+    }
 }
 
 #[tokio::test]
