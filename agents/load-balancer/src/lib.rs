@@ -15,12 +15,14 @@
 //! | `release_blockers` | why hosts that leave cannot be released yet: whether any pod routes to them |
 //! | `pod_routing` | whether one pod routes to them, by its object |
 //! | `configurations`, `sip_deployments` | whether a pod that starts may route to them |
+//! | `handover` | how clients are handed over from the pods that the Airship SIP operator made |
 //! | `release_wait_times` | for how long these hosts wait |
 //! | `preference` | which members get connections only where no other answers |
 //! | `reachability` | whether any member answers |
 
 mod balancers;
 mod configurations;
+mod handover;
 mod identity;
 mod known_templates;
 mod pod_config;

@@ -16,6 +16,7 @@ use render::load_balancer::{self, Access, Member, Plan, Sidecar};
 use crate::{
     balancers::Balancer,
     configurations,
+    handover::Handover,
     known_templates::AcceptedTemplate,
     preference::Preference,
     templates::ChosenTemplate,
@@ -24,6 +25,8 @@ use crate::{
 
 /// Pause after which the agent reads the state of a template check again.
 const CHECK_POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Pause after which the agent observes again whether pods of the Airship SIP operator exist: the watch of pods triggers no pass for those.
+const HANDOVER_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What rendering a load balancer needs of the API server.
 #[derive(Debug)]
@@ -32,6 +35,8 @@ pub(crate) struct Inputs {
     pub(crate) chosen: Option<ChosenTemplate>,
     /// The configuration on the API server; `None` where a sidecar reports which one runs.
     pub(crate) current_text: Option<CurrentText>,
+    /// Which pods serve.
+    pub(crate) handover: Handover,
 }
 
 /// The objects of a load balancer.
@@ -39,15 +44,21 @@ pub(crate) fn render(
     scope: Scope<'_>,
     balancer: &Balancer,
     sidecar: Option<&Sidecar>,
-    Inputs { chosen, current_text }: Inputs,
+    inputs: Inputs,
 ) -> Rendered {
+    let Inputs {
+        chosen,
+        current_text,
+        handover,
+    } = inputs;
     let plan = balancer.plan(scope.cluster, sidecar);
     let preference = Preference::new(scope.observed.object(), sidecar);
     let (members, without_address) = balancer.members(scope.members, &preference);
-    let (objects, problem) = match chosen {
+    let (mut objects, problem) = match chosen {
         None => (plan.objects(&members), None),
         Some(chosen) => render_from_template(&plan, &members, chosen),
     };
+    handover.adjust(&mut objects);
     let network = balancer.entry().network_id();
     let missing = without_address.into_iter();
     let missing =
@@ -60,7 +71,9 @@ pub(crate) fn render(
         findings: Findings {
             problems: missing.collect(),
             substitutes: problem.into_iter().collect(),
-            requeue: checking.then_some(CHECK_POLL_INTERVAL),
+            requeue: checking
+                .then_some(CHECK_POLL_INTERVAL)
+                .or((handover != Handover::Complete).then_some(HANDOVER_POLL_INTERVAL)),
             ..Findings::default()
         },
     }

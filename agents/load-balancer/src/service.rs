@@ -11,11 +11,12 @@ use kit::service::{
     Applied, Drain, Error, Identity, Objects, Observed, Probe, Remark, Rendered, Scope, Service, Stores,
     Watches,
 };
-use kube::Client;
+use kube::{Client, runtime::reflector::ObjectRef};
 use render::load_balancer::{API_SERVER_PORT, Sidecar};
 
 use crate::{
     balancers::Balancer,
+    handover::Handover,
     identity::IDENTITY,
     pod_config::{self, Confirmation},
     preference::Preference,
@@ -58,6 +59,18 @@ impl LoadBalancers {
     ) -> impl Future<Output = Result<(), Infallible>> + Send + use<> {
         let (pods, triggers) = (self.stores.pods.clone(), watches.triggers());
         self.unreachable.clone().watch(pods, triggers)
+    }
+
+    /// Which pods of a load balancer serve, as the watches show it.
+    fn handover(&self, namespace: &str, name: &str) -> Handover {
+        let deployment = ObjectRef::new(name).within(namespace);
+        let deployment = self.stores.deployments.get(&deployment);
+        let status = deployment
+            .as_ref()
+            .and_then(|deployment| deployment.status.as_ref());
+        let ready = status.and_then(|status| status.ready_replicas);
+        let pods = self.stores.pods.within(namespace);
+        Handover::new(&pods, name, ready.unwrap_or(0))
     }
 }
 
@@ -108,7 +121,11 @@ impl Service for LoadBalancers {
             Some(CurrentText::find(&self.client, scope.observed, entry.name()).await?)
         };
         let chosen = self.templates.choose(scope, entry, self.sidecar.as_ref()).await?;
-        Ok(Inputs { chosen, current_text })
+        Ok(Inputs {
+            chosen,
+            current_text,
+            handover: self.handover(&scope.observed.namespace(), entry.name()),
+        })
     }
 
     fn render(&self, scope: Scope<'_>, entry: &Balancer, inputs: Inputs) -> Rendered {

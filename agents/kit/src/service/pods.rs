@@ -102,7 +102,8 @@ pub fn created<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec<
 }
 
 /// Whether the controller of a pod is a `ReplicaSet` of a Deployment: its name is that of the Deployment, a hyphen and a hash without hyphens.
-fn is_of_deployment(pod: &Pod, deployment: &str) -> bool {
+#[must_use]
+pub fn is_of_deployment(pod: &Pod, deployment: &str) -> bool {
     let mut owners = pod.owner_references().iter();
     owners.any(|owner| {
         let prefix = owner.name.rsplit_once('-').map(|(prefix, _hash)| prefix);

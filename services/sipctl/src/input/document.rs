@@ -17,6 +17,14 @@ pub struct Document {
     pub(super) object: serde_json::Map<String, Value>,
 }
 
+#[cfg(feature = "region")]
+impl Document {
+    /// The object as it is written.
+    pub(crate) fn object(&self) -> &serde_json::Map<String, Value> {
+        &self.object
+    }
+}
+
 /// Where a document is.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Location(String);

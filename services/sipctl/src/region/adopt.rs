@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::input::Input;
 use crate::output::Output;
 use crate::plan::{plan, unassignable};
+use crate::region::sip_templates::CustomTemplate;
 use crate::report::{Change, Cluster, Outcome, Remark};
 
 /// Which hosts an adoption would keep, report, and find in conflict.
@@ -18,6 +19,8 @@ pub struct Adoption {
     pub clusters: Vec<AdoptedCluster>,
     /// Hosts whose labels make them neither a member of a cluster nor free.
     pub strays: Vec<Remark>,
+    /// Templates of load balancers that the site has changed.
+    pub templates: Vec<CustomTemplate>,
 }
 
 /// What the adoption does with the hosts of one SIPCluster.
@@ -38,14 +41,20 @@ impl Adoption {
     /// Whether nothing is in conflict.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        let Self { clusters, strays } = self;
-        strays.is_empty() && clusters.iter().all(|cluster| cluster.conflicts.is_empty())
+        let Self {
+            clusters,
+            strays,
+            templates,
+        } = self;
+        strays.is_empty()
+            && clusters.iter().all(|cluster| cluster.conflicts.is_empty())
+            && templates.iter().all(|template| template.is_translated)
     }
 }
 
-/// Decides for every cluster of an input, as the scheduler will when it has adopted what is labelled.
+/// Decides for every cluster of an input, as the scheduler will when it has adopted what is labelled. `templates`: those that the site has changed.
 #[must_use]
-pub fn adoption(input: &Input) -> Adoption {
+pub fn adoption(input: &Input, templates: Vec<CustomTemplate>) -> Adoption {
     let strays = unassignable(input);
     let report = plan(input).report();
     Adoption {
@@ -55,6 +64,7 @@ pub fn adoption(input: &Input) -> Adoption {
             .map(|cluster| adopted_cluster(cluster, &strays))
             .collect(),
         strays,
+        templates,
     }
 }
 
@@ -108,13 +118,18 @@ pub fn print(adoption: &Adoption, output: Output) -> anyhow::Result<String> {
 }
 
 fn text(adoption: &Adoption) -> String {
-    let Adoption { clusters, strays } = adoption;
+    let Adoption {
+        clusters,
+        strays,
+        templates,
+    } = adoption;
     let mut text = String::new();
     // Writing to a String cannot fail.
     let mut line = |words: &str| {
         let _ = writeln!(text, "{words}");
     };
-    let (mut hosts, mut conflicts) = (0, strays.len());
+    let untranslated = templates.iter().filter(|template| !template.is_translated);
+    let (mut hosts, mut conflicts) = (0, strays.len() + untranslated.count());
     for AdoptedCluster {
         cluster,
         keeps,
@@ -139,6 +154,17 @@ fn text(adoption: &Adoption) -> String {
         line("Hosts that no cluster holds");
         for stray in strays {
             line(&format!("  CONFLICT  {}", sentence(stray)));
+        }
+    }
+    if !templates.is_empty() {
+        line("Templates of load balancers");
+        for template in templates {
+            let kind = if template.is_translated {
+                "reported"
+            } else {
+                "CONFLICT"
+            };
+            line(&format!("  {kind}  {}", template.message()));
         }
     }
     let clusters = clusters.len();

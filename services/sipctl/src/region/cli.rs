@@ -155,6 +155,9 @@ pub struct Adopt {
     /// Namespace of the objects without a namespace in the files
     #[arg(short, long, default_value = "default", value_parser = |text: &str| Namespace::new(text))]
     pub namespace: Namespace,
+    /// Namespace of the agents, where they read templates of load balancers
+    #[arg(long, value_name = "NAMESPACE", default_value = "sip-system", value_parser = |text: &str| Namespace::new(text))]
+    pub agents_namespace: Namespace,
     /// File with the site policy, in the format of the scheduler's --site-policy
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,

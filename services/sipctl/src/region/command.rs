@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use super::cli::{Adopt, Command, Site};
 use super::executor::block_on;
 use super::outcome::Outcome;
+use super::sip_templates::{Templates, namespaces};
 use super::{adopt, certs, kubeconfig, ledger, maintenance, operate, site, site_repair, ssh};
 use crate::ending::Ending;
 use crate::input::Input;
@@ -66,21 +67,37 @@ fn adopt(arguments: Adopt, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow
         dry_run: _,
         files: paths,
         namespace,
+        agents_namespace,
         policy,
         access,
         output,
     } = arguments;
     let policy = files::policy_or_default(policy.as_deref())?;
-    let documents = if paths.is_empty() {
-        block_on(async { site::documents(&access.client().await?).await })?
+    let (input, templates) = if paths.is_empty() {
+        block_on(async {
+            let client = access.client().await?;
+            let input = Input::new(site::documents(&client).await?, &namespace, policy)?;
+            let read = namespaces(&input).into_iter().chain([&agents_namespace]);
+            let maps = site::template_config_maps(&client, read.collect()).await?;
+            Ok((input, Templates::read(&maps, &namespace)))
+        })?
     } else {
-        files::documents(&paths)?
+        let documents = files::documents(&paths)?;
+        let templates = Templates::read(&documents, &namespace);
+        if !templates.has_config_maps() {
+            writeln!(
+                notes,
+                "note: there is no ConfigMap, so templates of load balancers are not checked"
+            )
+            .context("cannot write to standard error")?;
+        }
+        (Input::new(documents, &namespace, policy)?, templates)
     };
-    let input = Input::new(documents, &namespace, policy)?;
     if input.has_no_cluster() {
         writeln!(notes, "note: there is no SIPCluster").context("cannot write to standard error")?;
     }
-    let adoption = adopt::adoption(&input);
+    let templates = templates.customised(&input, &agents_namespace);
+    let adoption = adopt::adoption(&input, templates);
     write(out, adopt::print(&adoption, output)?.as_bytes())?;
     Ok(if adoption.is_clean() {
         Ending::Done

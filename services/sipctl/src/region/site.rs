@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 
 use anyhow::Context as _;
 use api::{BareMetalHost, SIPCluster};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client, Resource,
     api::{ApiResource, DynamicObject, ListParams},
 };
+use placement::Namespace;
 use serde_json::{Value, json};
 
+use super::sip_templates::config_map_names;
 use crate::input::{self, Document};
 
 /// Number of objects in one answer.
@@ -35,6 +37,27 @@ pub(crate) async fn documents(client: &Client) -> anyhow::Result<Vec<Document>> 
     objects.extend(all::<SIPCluster>(client, None).await?);
     for namespace in namespaces {
         objects.extend(all::<Secret>(client, Some(&namespace)).await?);
+    }
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
+    Ok(input::documents("the API server", &list.to_string())?)
+}
+
+/// The `ConfigMap`s of these namespaces that may hold a template of Airship SIP or of the agents.
+///
+/// # Errors
+/// What the API server answers.
+pub(crate) async fn template_config_maps(
+    client: &Client,
+    namespaces: BTreeSet<&Namespace>,
+) -> anyhow::Result<Vec<Document>> {
+    let mut objects = Vec::new();
+    for namespace in namespaces {
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace.as_str());
+        for name in config_map_names() {
+            let found = maps.get_opt(name).await;
+            let found = found.with_context(|| format!("the ConfigMap {namespace}/{name} cannot be read"))?;
+            objects.extend(found);
+        }
     }
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
     Ok(input::documents("the API server", &list.to_string())?)

@@ -1,8 +1,10 @@
 //! `sipctl adopt --dry-run`, on files.
 
 use placement::{Namespace, Policy};
+use sipctl::cli::Output;
 use sipctl::input::{Input, documents};
-use sipctl::region::adopt::{Adoption, adoption};
+use sipctl::region::adopt::{Adoption, adoption, print};
+use sipctl::region::sip_templates::Templates;
 
 fn host(name: &str, rack: &str, labels: &str) -> String {
     format!(
@@ -36,7 +38,11 @@ spec: {{nodes: {{Worker: {{labelSelector: {{}}, topologyKey: rack, count: {{acti
 fn check(text: &[String]) -> Adoption {
     let namespace = Namespace::new("default").unwrap();
     let documents = documents("input", &text.concat()).unwrap();
-    adoption(&Input::new(documents, &namespace, Policy::default()).unwrap())
+    let templates = Templates::read(&documents, &namespace);
+    let input = Input::new(documents, &namespace, Policy::default()).unwrap();
+    let agents = Namespace::new("sip-system").unwrap();
+    let templates = templates.customised(&input, &agents);
+    adoption(&input, templates)
 }
 
 #[test]
@@ -105,5 +111,62 @@ fn a_host_with_partial_labels_is_a_conflict_without_cluster() {
         let found = check(&[host("a", "r1", &labels)]);
         assert_eq!(found.strays[0].kind, kind);
         assert!(!found.is_clean());
+    }
+}
+
+/// A template for workers in a namespace.
+fn template(namespace: &str, text: &str) -> String {
+    format!(
+        "---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: loadbalancerworker{namespace}}}
+data: {{loadBalancerWorker.cfg: \"{text}\"}}
+"
+    )
+}
+
+#[test]
+fn a_changed_template_is_a_conflict_until_it_is_translated() {
+    const AGENTS: &str = ", namespace: sip-system";
+    const ELSEWHERE: &str = ", namespace: elsewhere";
+    let own = template("", "{{ .Servers }}");
+    let translated = template(AGENTS, "{{ servers }}");
+    for (what, maps, conflicts, line) in [
+        ("no template", vec![], 0, "nothing is in conflict"),
+        ("empty", vec![template("", " ")], 0, "nothing is in conflict"),
+        ("only ours", vec![translated.clone()], 0, "nothing is in conflict"),
+        (
+            "Airship SIP reads none there",
+            vec![template(ELSEWHERE, "{{ .Servers }}")],
+            0,
+            "nothing is in conflict",
+        ),
+        (
+            "changed",
+            vec![own.clone()],
+            1,
+            "  CONFLICT  ConfigMap default/loadbalancerworker, key loadBalancerWorker.cfg: differs from the template that \
+             Airship SIP comes with; the agents do not read it: translate it into ConfigMap sip-system/loadbalancerworker",
+        ),
+        (
+            "translated",
+            vec![own.clone(), translated],
+            0,
+            "  reported  ConfigMap default/loadbalancerworker, key loadBalancerWorker.cfg: differs from the template that \
+             Airship SIP comes with; the agents use ConfigMap sip-system/loadbalancerworker in its place",
+        ),
+        (
+            "copied",
+            vec![own, template(AGENTS, "{{ .Servers }}")],
+            1,
+            "1 in conflict: resolve these first",
+        ),
+    ] {
+        let objects = [cluster(1), host("a", "r1", &labels("shop", "Worker"))];
+        let found = check(&[&objects[..], &maps[..]].concat());
+        assert_eq!(found.is_clean(), conflicts == 0, "{what}: {found:?}");
+        let printed = print(&found, Output::Table).unwrap();
+        assert!(printed.contains(line), "{what}: {printed}");
     }
 }

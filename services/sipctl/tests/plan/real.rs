@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use placement::{Namespace, Policy};
 use sipctl::input::Input;
+use sipctl::region::sip_templates::Templates;
 use sipctl::report::{Change, Outcome, Report};
 use sipctl::{files, plan};
 
@@ -75,5 +76,27 @@ fn clusters_are_read_and_refused_without_hosts() {
                 .iter()
                 .all(|cluster| cluster.outcome == Outcome::Refused)
         );
+    }
+}
+
+#[test]
+fn only_changed_templates_of_sip_are_reported() {
+    let changed = |path: PathBuf| {
+        let documents = files::documents(&[path]).unwrap();
+        let namespace = Namespace::new("default").unwrap();
+        let templates = Templates::read(&documents, &namespace);
+        assert!(templates.has_config_maps());
+        let input = Input::new(documents, &namespace, Policy::default()).unwrap();
+        let agents = Namespace::new("sip-system").unwrap();
+        let changed = templates.customised(&input, &agents).into_iter();
+        changed.map(|template| template.config_map).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        changed(own("left-by-sip.yaml")),
+        ["freight/loadbalancercontrolplane", "freight/loadbalancerworker"]
+    );
+    // Those that a real SIP came with.
+    if let Some(folder) = beside("sip") {
+        assert_eq!(changed(folder), Vec::<String>::new());
     }
 }

@@ -12,11 +12,11 @@ file cannot be read.
 pub(super) const ADOPT_HELP: &str = "\
 Reads the site with the kubeconfig of kubectl, or files. Nothing changes: the scheduler adopts hosts once the agents run.
 
-Exit code: 0 when every labelled host is kept and nothing else changes, 2 when there is a conflict, 1 when the site or the
-files cannot be read.
+Exit code: 0 when every labelled host is kept and nothing else changes, 2 when there is a conflict, such as a template of load
+balancers that is not translated, 1 when the site or the files cannot be read.
 
   sipctl adopt --dry-run
-  kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl adopt --dry-run -f -";
+  kubectl get baremetalhosts,sipclusters,secrets,configmaps -A -o yaml | sipctl adopt --dry-run -f -";
 
 pub(super) const CHECK_HELP: &str = "\
 Exit code: 0 when every record is valid, 2 when one is not, 1 when the file or ledger cannot be read.";

@@ -47,6 +47,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
                 "balancers",
                 "configurations",
                 "sip_deployments",
+                "handover",
                 "texts",
                 "release_wait_times",
                 "template_store",

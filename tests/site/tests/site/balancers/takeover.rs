@@ -87,9 +87,10 @@ async fn make_named(name: &str, stage: &Stage, namespace: &str, object: Value, p
     api.create(&sip, &object).await.unwrap();
 }
 
-fn available(deployment: &Deployment) -> i32 {
+/// How many pods serve. A new pod that serves is not available yet while clients are handed over to it.
+fn serving(deployment: &Deployment) -> i32 {
     let status = deployment.status.as_ref();
-    status.and_then(|status| status.available_replicas).unwrap_or(0)
+    status.and_then(|status| status.ready_replicas).unwrap_or(0)
 }
 
 /// Nothing that only SIP asked for is in the pods.
@@ -186,7 +187,7 @@ fn sips_objects_are_taken_over_without_a_gap() {
             NAME,
             "SIP's pod to serve",
             PATIENCE,
-            |deployment| available(deployment) == 1,
+            |deployment| serving(deployment) == 1,
         )
         .await
         .unwrap();
@@ -197,7 +198,7 @@ fn sips_objects_are_taken_over_without_a_gap() {
             let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
             let mut states = pin!(watcher(of.deployments.clone(), config).applied_objects());
             while let Some(state) = states.try_next().await.unwrap() {
-                fewest = fewest.min(available(&state));
+                fewest = fewest.min(serving(&state));
             }
         };
         let taken_over = async {

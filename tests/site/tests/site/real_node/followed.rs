@@ -176,7 +176,7 @@ pub(crate) async fn request(stream: &mut BufReader<TcpStream>) -> std::io::Resul
 }
 
 /// Waits until the node leads to the pods: kube-proxy learns that they are ready up to a second after the API server.
-async fn reached(node: SocketAddr) {
+pub(super) async fn reached(node: SocketAddr) {
     let started = Instant::now();
     loop {
         let one = async { request(&mut BufReader::new(TcpStream::connect(node).await?)).await };

@@ -5,6 +5,7 @@ mod jump_hosts;
 mod kept;
 mod moves;
 mod sign_in;
+mod switched_over;
 
 use std::{
     fs, io,
