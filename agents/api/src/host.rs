@@ -47,7 +47,6 @@ pub struct Host {
     addresses: BTreeMap<NetworkId, IpAddr>,
     bmc_address: Option<BmcAddress>,
     placement_revision: Option<u64>,
-    online: bool,
     powered_on: bool,
     inspected: bool,
     fault: Option<String>,
@@ -79,7 +78,7 @@ impl Host {
                 .is_some_and(|annotations| annotations.contains_key(key))
         };
         let BareMetalHostSpec {
-            online,
+            online: _,
             bmc,
             network_data: _,
             preprovisioning_network_data_name: _,
@@ -124,7 +123,6 @@ impl Host {
                 .unwrap_or_default(),
             bmc_address,
             placement_revision,
-            online: online.unwrap_or_default(),
             powered_on: status.powered_on.unwrap_or_default(),
             inspected: status.hardware.is_some(),
             fault: bmc_fault(status.conditions.as_deref().unwrap_or_default()),
@@ -213,12 +211,6 @@ impl Host {
     #[must_use]
     pub fn placement_revision(&self) -> Option<u64> {
         self.placement_revision
-    }
-
-    /// Whether it should be powered on.
-    #[must_use]
-    pub fn is_online(&self) -> bool {
-        self.online
     }
 
     /// Whether it is powered on.

@@ -14,6 +14,7 @@ mod fault;
 #[cfg(test)]
 mod fixtures;
 mod host;
+mod host_port;
 mod lenient;
 mod network_data;
 mod network_secrets;
@@ -42,6 +43,7 @@ pub use cluster_api::{ClusterApiCluster, HOST_CLAIM, METAL3, Ownership, describe
 pub use crd::{custom_resource_definitions, to_yaml as crd_to_yaml};
 pub use fault::{Fault, Invalid};
 pub use host::{BmcAddress, Host};
+pub use host_port::host_port;
 pub use network_data::{KEY as NETWORK_DATA_KEY, NetworkData, SecretName};
 pub use network_secrets::NetworkSecrets;
 

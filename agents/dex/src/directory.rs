@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::Ldap;
+use api::{Ldap, host_port};
 use kit::tenant::destinations::Destinations;
 use render::dex::Secrets;
 use rustls_pki_types::ServerName;
@@ -242,11 +242,7 @@ impl Bind {
     }
 
     fn address(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
+        host_port(&self.host, self.port)
     }
 
     pub(crate) fn unreachable(&self, reason: String) -> Error {

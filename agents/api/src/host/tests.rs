@@ -248,7 +248,7 @@ fn hosts_of_samples_are_read_without_a_report() {
                 .get_or_insert_with(|| "sipcluster-system".to_owned());
             let host = Host::parse(&object, None).unwrap();
             assert!(host.reports().is_empty(), "{:?}", host.reports());
-            assert!(host.bmc_address().is_some() && host.is_online());
+            assert!(host.bmc_address().is_some());
         }
     }
 }

@@ -180,7 +180,7 @@ async fn withdraw<S: Service>(
     pruned.end(pass)
 }
 
-/// The desired instances, from the members to the report.
+/// The desired instances, from the members until they are exposed, and what [`run`] does with them then.
 async fn serve<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
@@ -248,13 +248,26 @@ async fn serve<S: Service>(
     if !instances::may_run(context, &exposed) {
         return pruned.end(Pass::requeue(label_priority::LABEL_POLL_INTERVAL));
     }
+    run(context, scope, (held, entries), exposed, staying, pruned).await
+}
+
+/// The exposed instances, from what runs their pods to the report. `staying`: the outcomes of predecessors.
+async fn run<S: Service>(
+    context: &Context<S>,
+    scope: Scope<'_>,
+    (held, entries): (&Placement, &[S::Entry]),
+    exposed: Vec<OrUnserved<ExposedInstance>>,
+    staying: Vec<Outcome>,
+    mut pruned: Pruned,
+) -> Result<Pass, Error> {
+    let observed = scope.observed;
     let desired = instances::desired(&exposed);
     let applied = instances::run(context, observed, exposed, &mut pruned.errors).await;
     if S::APPLIES_WITHOUT_SCHEDULER {
         let clusters = &context.site.stores.clusters;
         context
             .last_members
-            .remember(observed.object(), members.clone(), clusters);
+            .remember(observed.object(), scope.members.clone(), clusters);
     }
     let mut outcomes = instances::probe(context, scope, entries, applied).await;
     outcomes.extend(pruned.outcomes().chain(staying));
@@ -283,8 +296,9 @@ async fn delete_refused<S: Service>(
 }
 
 /// Reports which instances have this placement, unless that is reported already: hosts get their labels as soon as it is, and pods
-/// take their time. What was reported of this generation's pods stays, but for a `True` when pods start anew for the placement. The ports of a new instance are reported with it: an entry without
-/// a name finds its instance by them. Returns whether the status was written.
+/// take their time. What was reported of this generation's pods stays, but for a `True` when pods start anew for the placement. The
+/// ports of a new instance are reported with it: an entry without a name finds its instance by them. Returns whether the status was
+/// written.
 async fn report_exposed<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use api::host_port;
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use http::Uri;
 use kube::{
@@ -135,11 +136,7 @@ impl Kubeconfig {
 
     /// For messages.
     pub(super) fn server(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
+        host_port(&self.host, self.port)
     }
 
     /// Digest of everything that identifies the server.

@@ -6,7 +6,7 @@
 //! 3. `solve`: the best placement, and in which namespace; then `replacement_order`, so that of failed members the more pressing are
 //!    replaced. What a role asks is a `demand`, with the domains of the hierarchy as a `tree`; all demands are one `network` with a `price`
 //!    for each choice, and `demand_order` sends the `flow` through it; the outcome is a `solution`.
-//! 4. [`add_role`]: what each role keeps, takes and releases.
+//! 4. `role_outcome`: what each role keeps, takes and releases.
 //! 5. `reports`: what people should know of the members.
 //! 6. `refuse`: why a role does not get what it wants, with `bottleneck` (the proof) and `helps` and `more_hosts` (what would help).
 
@@ -28,6 +28,7 @@ mod refuse;
 mod replacement_order;
 mod reports;
 mod role_needs;
+mod role_outcome;
 mod score;
 mod solution;
 mod solve;
@@ -39,15 +40,14 @@ use std::collections::BTreeSet;
 
 use vocabulary::Namespace;
 
-use located_member::LocatedMember;
 use pool::FilteredHosts;
 pub use role_needs::replacement_limit;
-use role_needs::{ClusterNeeds, Gate, RoleNeeds, released};
-use solution::{Choice, Found, Solution};
+use role_needs::{ClusterNeeds, RoleNeeds};
+use solution::{Found, Solution};
 use solve::Inputs;
 
-use crate::decision::{Decision, Keep, ReleaseReason, Report, Take};
-use crate::request::{FailReason, Member, MemberState, Replaces, Request};
+use crate::decision::{Decision, Report};
+use crate::request::{FailReason, Member, MemberState, Request};
 use crate::site::{Site, at};
 
 /// Decides what a cluster keeps, gets and releases.
@@ -136,7 +136,7 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         ..Decision::default()
     };
     for (role_needs, found) in needs.roles.iter().zip(ordered.found()) {
-        add_role(site, role_needs, found, &mut decision);
+        role_outcome::add(site, role_needs, found, &mut decision);
     }
     reports::add(site, request, &needs, members, solution, &mut decision);
     decision.funnels = refuse::funnels(&inputs, solution, &request.networks);
@@ -174,91 +174,6 @@ fn kept_namespaces<'a>(needs: &'a ClusterNeeds<'a>) -> Vec<&'a Namespace> {
         .map(|known| known.member.host.name.namespace())
         .collect();
     namespaces.into_iter().collect()
-}
-
-fn keep(known: &LocatedMember<'_>) -> Keep {
-    Keep {
-        role: known.member.role.clone(),
-        host: known.member.host.clone(),
-        domain: known.domain.clone(),
-        replaces: known.replaces.clone(),
-    }
-}
-
-/// Adds what one role keeps, takes and releases to the decision.
-fn add_role(site: &Site, role_needs: &RoleNeeds<'_>, found: &Found, decision: &mut Decision) {
-    let replaced = assign_replacements(site, role_needs, found);
-    let is_replaced =
-        |known: &LocatedMember<'_>| replaced.iter().any(|(old, _)| old.host() == &known.member.host);
-    for known in role_needs.staying() {
-        match known.failed {
-            Some(
-                reason @ (FailReason::Gone
-                | FailReason::MarkedFailed
-                | FailReason::InError
-                | FailReason::UsedBeforeLabelled
-                | FailReason::WriteRefused),
-            ) if is_replaced(known) => {
-                let reason = ReleaseReason::Failed(reason);
-                decision.release.push(released(known, reason));
-            }
-            Some(_) | None => decision.keep.push(keep(known)),
-        }
-    }
-    for choice in &found.choices {
-        let Some(row) = site.row(choice.host) else {
-            continue;
-        };
-        decision.take.push(Take {
-            role: role_needs.role.name.clone(),
-            host: row.id.clone(),
-            domain: role_needs.domain(site, choice.domain),
-            replaces: replaced
-                .iter()
-                .find(|(_, by)| by == choice)
-                .map(|(old, _)| old.clone()),
-        });
-    }
-}
-
-/// Which member each replacement is for. One that uses the domain of a member replaces that member; the others replace the lost
-/// in their order, and then the first of those leaving.
-fn assign_replacements(site: &Site, role_needs: &RoleNeeds<'_>, found: &Found) -> Vec<(Replaces, Choice)> {
-    let mut lost: Vec<&LocatedMember<'_>> = role_needs
-        .lost
-        .iter()
-        .filter(|known| role_needs.may_be_replaced(known))
-        .collect();
-    let mut leaving: Vec<&LocatedMember<'_>> = role_needs.leaving.iter().collect();
-    let (open, gated): (Vec<Choice>, Vec<Choice>) =
-        found.choices.iter().partition(|choice| choice.gate == Gate::Open);
-    let mut pairs = Vec::new();
-    let (mut lost_left, mut moves_left) = (found.replaced, found.moved);
-    for choice in gated {
-        let domain = role_needs.domain(site, choice.domain);
-        let (waiting, left) = match choice.gate {
-            Gate::Move => (&mut leaving, &mut moves_left),
-            Gate::Open | Gate::FailedReplacement | Gate::Failed => (&mut lost, &mut lost_left),
-        };
-        if let Some(place) = waiting.iter().position(|known| known.domain == domain) {
-            pairs.push((replaces(waiting.remove(place)), choice));
-            *left = left.saturating_sub(1);
-        }
-    }
-    let lost = lost.into_iter().take(at(lost_left));
-    let moved = leaving.into_iter().take(at(moves_left));
-    pairs.extend(lost.chain(moved).map(replaces).zip(open));
-    pairs
-}
-
-/// What a replacement of this member is taken for.
-fn replaces(known: &LocatedMember<'_>) -> Replaces {
-    let host = known.member.host.clone();
-    if known.failed.is_some_and(FailReason::is_failure) {
-        Replaces::Alone(host)
-    } else {
-        Replaces::Beside(host)
-    }
 }
 
 fn sort(decision: &mut Decision) {

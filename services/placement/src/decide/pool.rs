@@ -130,21 +130,7 @@ pub(crate) fn pool(
         mask.set(at(*host), false);
     }
     let Some(key) = &role_needs.role.topology_key else {
-        let mut best_spots = BestSpots::keeping(depth.spots);
-        each_offer(site, &mask, scope, |offer| {
-            best_spots.add(Candidate {
-                domain: NONE,
-                leaf: tree.leaf(site, offer.host),
-                gate: Gate::Open,
-                best: offer,
-            });
-        });
-        let (kept, cut) = best_spots.sorted();
-        return Pool {
-            spots: kept.into_iter().map(|one| one.spot(vec![one.best])).collect(),
-            cut,
-            domains: None,
-        };
+        return pool_without_key(site, &mask, scope, depth.spots, tree);
     };
     let Some((number, column)) = site.column(key) else {
         return Pool::default();
@@ -193,19 +179,49 @@ pub(crate) fn pool(
     }
 }
 
+/// The same for a role without a topology key: each host is a spot of its own.
+fn pool_without_key(
+    site: &Site,
+    mask: &FixedBitSet,
+    scope: &Scope<'_>,
+    spots: usize,
+    tree: &mut Tree,
+) -> Pool {
+    let mut best_spots = BestSpots::keeping(spots);
+    each_offer(site, mask, scope, |offer| {
+        best_spots.add(Candidate {
+            domain: NONE,
+            leaf: tree.leaf(site, offer.host),
+            gate: Gate::Open,
+            best: offer,
+        });
+    });
+    let (kept, cut) = best_spots.sorted();
+    Pool {
+        spots: kept.into_iter().map(|one| one.spot(vec![one.best])).collect(),
+        cut,
+        domains: None,
+    }
+}
+
 /// Cost of asking a domain for its best host, in reads of single hosts. Domains are asked only if that costs less than reading each host:
 /// most domains answer with one of their first hosts.
 const DOMAIN_QUERY_COST: usize = 2;
 
 /// What each of these hosts has at least.
 fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Packed {
-    let all = |bits: &FixedBitSet| hosts.is_subset(bits);
+    drawbacks(site, scope, |bits| hosts.is_subset(bits))
+}
+
+/// What is better avoided in a host, or in each of several hosts. `is_in`: whether a set of the site has it, or all of them.
+#[inline]
+fn drawbacks(site: &Site, scope: &Scope<'_>, is_in: impl Fn(&FixedBitSet) -> bool) -> Packed {
     Drawbacks {
-        outside: u8::from(scope.outside.is_some_and(all)),
+        outside: u8::from(scope.outside.is_some_and(&is_in)),
         spread: (),
-        wanted_by_others: Drawbacks::roles(scope.others.iter().map(|matched| all(matched))),
-        uninspected: u8::from(all(site.uninspected())),
-        impaired: u8::from(all(site.impaired())),
+        wanted_by_others: Drawbacks::roles(scope.others.iter().map(|matched| is_in(matched))),
+        uninspected: u8::from(is_in(site.uninspected())),
+        impaired: u8::from(is_in(site.impaired())),
     }
     .packed()
 }
@@ -246,16 +262,8 @@ fn best_of(
 /// How good one host is.
 #[inline]
 fn offer(site: &Site, scope: &Scope<'_>, host: Slot) -> Score {
-    let bit = |bits: &FixedBitSet| bits.contains(at(host));
-    let drawbacks = Drawbacks {
-        outside: u8::from(scope.outside.is_some_and(bit)),
-        spread: (),
-        wanted_by_others: Drawbacks::roles(scope.others.iter().map(|matched| bit(matched))),
-        uninspected: u8::from(bit(site.uninspected())),
-        impaired: u8::from(bit(site.impaired())),
-    };
     Score {
-        drawbacks: drawbacks.packed(),
+        drawbacks: drawbacks(site, scope, |bits| bits.contains(at(host))),
         rank: site.rank(host),
         host,
     }

@@ -147,10 +147,7 @@ mod tests {
             let sum = |all: &[Drawbacks]| {
                 let mut sum = Preferences::<u32, ()>::default();
                 for drawbacks in all {
-                    sum.outside += u32::from(drawbacks.outside);
-                    sum.wanted_by_others += u32::from(drawbacks.wanted_by_others);
-                    sum.uninspected += u32::from(drawbacks.uninspected);
-                    sum.impaired += u32::from(drawbacks.impaired);
+                    sum.add_host(*drawbacks);
                 }
                 sum
             };

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 
 use vocabulary::LabelValue;
 
-use super::assign_replacements;
 use super::located_member::LocatedMember;
 use super::pool::FilteredHosts;
 use super::role_needs::{ClusterNeeds, Gate, Pressing, RoleNeeds, count};
+use super::role_outcome::assign_replacements;
 use super::solution::{Choice, Found, Solution};
 use crate::site::{Site, at};
 

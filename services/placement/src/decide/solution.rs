@@ -4,7 +4,6 @@ use super::demand::Demand;
 use super::network::{Layout, used_offer};
 use super::preferences::Preferences;
 use super::role_needs::Gate;
-use super::score::Drawbacks;
 use super::tree::Node;
 use crate::site::{Slot, Value, at};
 
@@ -146,17 +145,7 @@ impl Solution {
                     .tree
                     .upwards(spot.leaf)
                     .for_each(|(node, _)| loads[at(node)] += 1);
-                let Drawbacks {
-                    outside,
-                    spread: (),
-                    wanted_by_others,
-                    uninspected,
-                    impaired,
-                } = offer.drawbacks.unpacked();
-                quality.outside += u32::from(outside);
-                quality.wanted_by_others += u32::from(wanted_by_others);
-                quality.uninspected += u32::from(uninspected);
-                quality.impaired += u32::from(impaired);
+                quality.add_host(offer.drawbacks.unpacked());
             }
             for (domain, load) in demand.tree.domains().iter().zip(loads) {
                 quality.spread[domain.level] += u64::from(load) * u64::from(load);

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tonic::{Request, Status};
 
 use super::throttle::Throttle;
 use crate::identity::Caller;
@@ -45,15 +44,6 @@ impl Peer {
             identity,
             throttle: Throttle::default(),
         }
-    }
-
-    /// The peer of a request.
-    ///
-    /// # Errors
-    /// `INTERNAL` when the request did not come through a [`Listener`](super::Listener).
-    pub fn of_request<T>(request: &Request<T>) -> Result<&Self, Status> {
-        let missing = || Status::internal("the connection of this request was not identified");
-        request.extensions().get().ok_or_else(missing)
     }
 
     /// Where it connects from.

@@ -1,6 +1,7 @@
 //! Who reports a site, and whether what was reported is complete.
 
 use std::{
+    cmp::Ordering,
     collections::BTreeSet,
     time::{Duration, SystemTime},
 };
@@ -83,6 +84,57 @@ pub(super) struct Opened {
     pub(super) replaced: Option<CancellationToken>,
 }
 
+/// Why a site does not admit a reporter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The Lease has had a later holder.
+    EarlierHolder,
+    /// The Lease was replaced by another one.
+    RetiredLease,
+    /// The reporter with the other Lease may still run.
+    LiveReporter,
+    /// Too many Leases were replaced.
+    TooManyLeases,
+}
+
+impl Refusal {
+    /// Who reports instead, for [`Error::Superseded`], and what would help.
+    fn superseded_by(self, site: &str, highest: &Fence) -> String {
+        match self {
+            Self::EarlierHolder => highest.to_string(),
+            Self::RetiredLease => format!(
+                "{highest}, whose Lease is newer; if the refused Lease is the right one, because the site's API server was restored, an operator runs `sipctl site reset-fence {site}`"
+            ),
+            Self::LiveReporter => format!(
+                "{highest}, which may still run; the scheduler accepts another Lease when {highest} has sent nothing for {} s",
+                KEEPALIVE.as_secs()
+            ),
+            Self::TooManyLeases => format!(
+                "{highest}; {MAX_RETIRED_LEASES} earlier Leases are recorded, which is the limit: an operator runs `sipctl site reset-fence {site}`"
+            ),
+        }
+    }
+}
+
+/// The fence with a reporter that has the Lease of the present one; `None` if it stays as it is.
+fn same_lease(present: &SiteFence, fence: &Fence) -> Result<Option<(SiteFence, String)>, Refusal> {
+    let SiteFence { highest, retired } = present;
+    match fence.transitions.cmp(&highest.transitions) {
+        Ordering::Less => Err(Refusal::EarlierHolder),
+        Ordering::Equal => Ok(None),
+        Ordering::Greater => {
+            let raised = SiteFence {
+                highest: fence.clone(),
+                retired: retired.clone(),
+            };
+            Ok(Some((
+                raised,
+                format!("reporter {fence} takes over from {highest}"),
+            )))
+        }
+    }
+}
+
 impl Sessions {
     pub(super) fn new(fence: Option<SiteFence>) -> Self {
         Self {
@@ -124,54 +176,47 @@ impl Sessions {
         })
     }
 
-    /// The fence with this reporter, if it is another than now.
+    /// The fence with this reporter, if it is another than now, and a sentence on its cause.
     fn raise(
         &mut self,
         site: &str,
         fence: &Fence,
         now: SystemTime,
     ) -> Result<Option<(SiteFence, String)>, Error> {
-        let superseded = |by: String| Error::Superseded {
-            what: format!("reporter {fence} of site {site}"),
-            by,
-        };
-        let Some(SiteFence { highest, retired }) = &self.fence else {
+        let Some(present) = self.fence.clone() else {
             let first = SiteFence {
                 highest: fence.clone(),
                 retired: BTreeSet::new(),
             };
             return Ok(Some((first, format!("reporter {fence} is the first"))));
         };
-        if highest.lease == fence.lease {
-            if fence.transitions < highest.transitions {
-                return Err(superseded(highest.to_string()));
-            }
-            let raised = SiteFence {
-                highest: fence.clone(),
-                retired: retired.clone(),
-            };
-            return Ok((fence.transitions > highest.transitions)
-                .then(|| (raised, format!("reporter {fence} takes over from {highest}"))));
-        }
+        let raised = if present.highest.lease == fence.lease {
+            same_lease(&present, fence)
+        } else {
+            self.another_lease(&present, fence, now).map(Some)
+        };
+        raised.map_err(|refusal| Error::Superseded {
+            what: format!("reporter {fence} of site {site}"),
+            by: refusal.superseded_by(site, &present.highest),
+        })
+    }
+
+    /// The fence with a reporter whose Lease is not that of the present one.
+    fn another_lease(
+        &mut self,
+        present: &SiteFence,
+        fence: &Fence,
+        now: SystemTime,
+    ) -> Result<(SiteFence, String), Refusal> {
+        let SiteFence { highest, retired } = present;
         if retired.contains(&fence.lease) {
-            return Err(superseded(format!(
-                "{highest}, whose Lease is newer; if the refused Lease is the right one, because the site's API server was restored, an operator runs `sipctl site reset-fence {site}`"
-            )));
+            return Err(Refusal::RetiredLease);
         }
-        // If the clock was set back since then, the wait begins again: it must not last until the clock shows that time once more.
-        let heard = self.heard.map_or(now, |heard| heard.min(now));
-        self.heard = Some(heard);
-        let quiet = now.duration_since(heard).unwrap_or_default();
-        if self.current.is_some() || quiet < KEEPALIVE {
-            return Err(superseded(format!(
-                "{highest}, which may still run; the scheduler accepts another Lease when {highest} has sent nothing for {} s",
-                KEEPALIVE.as_secs()
-            )));
+        if self.may_have_reporter(now) {
+            return Err(Refusal::LiveReporter);
         }
         if retired.len() >= MAX_RETIRED_LEASES {
-            return Err(superseded(format!(
-                "{highest}; {MAX_RETIRED_LEASES} earlier Leases are recorded, which is the limit: an operator runs `sipctl site reset-fence {site}`"
-            )));
+            return Err(Refusal::TooManyLeases);
         }
         let mut retired = retired.clone();
         retired.insert(highest.lease.clone());
@@ -180,7 +225,18 @@ impl Sessions {
             highest: fence.clone(),
             retired,
         };
-        Ok(Some((raised, why)))
+        Ok((raised, why))
+    }
+
+    /// Whether an admitted reporter may still run: one has a session, or gave a sign of life less than [`KEEPALIVE`] ago.
+    ///
+    /// If it is unknown since when nobody has given one, the wait begins now, which is recorded.
+    fn may_have_reporter(&mut self, now: SystemTime) -> bool {
+        // If the clock was set back since then, the wait begins again: it must not last until the clock shows that time once more.
+        let heard = self.heard.map_or(now, |heard| heard.min(now));
+        self.heard = Some(heard);
+        let silence = now.duration_since(heard).unwrap_or_default();
+        self.current.is_some() || silence < KEEPALIVE
     }
 
     /// Forgets all reporters, and ends the present session. Returns the former fence.
@@ -287,3 +343,6 @@ fn superseded(site: &str, id: &SessionId) -> Error {
         by: "a newer one".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use vocabulary::dns;
 
+use crate::host_port::host_port;
+
 /// Longest text of a spec, in characters.
 pub(super) const MAX_CHARACTERS: usize = 1024;
 
@@ -152,11 +154,7 @@ impl LdapAddress {
 
 impl fmt::Display for LdapAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
+        f.write_str(&host_port(&self.host, self.port))
     }
 }
 

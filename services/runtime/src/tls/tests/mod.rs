@@ -48,10 +48,8 @@ impl Served {
         let (_reporter, health) = tonic_health::server::health_reporter();
         let remembered = Arc::clone(&callers);
         let health = InterceptedService::new(health, move |request: Request<()>| {
-            remembered
-                .lock()
-                .unwrap()
-                .push(Peer::of_request(&request)?.clone());
+            let peer = request.extensions().get::<Peer>().unwrap().clone();
+            remembered.lock().unwrap().push(peer);
             Ok::<_, Status>(request)
         });
         let server = crate::serving::grpc_server().add_service(health);
