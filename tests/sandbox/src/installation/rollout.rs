@@ -47,7 +47,7 @@ impl From<&StatefulSet> for Rollout {
         Self {
             generation: set.metadata.generation,
             observed: status.and_then(|status| status.observed_generation),
-            desired: set.spec.as_ref().and_then(|spec| spec.replicas),
+            desired: set.spec.replicas,
             updated: status.and_then(|status| status.updated_replicas),
             ready: status.and_then(|status| status.ready_replicas),
         }
@@ -60,7 +60,7 @@ impl From<&Deployment> for Rollout {
         Self {
             generation: deployment.metadata.generation,
             observed: status.and_then(|status| status.observed_generation),
-            desired: deployment.spec.as_ref().and_then(|spec| spec.replicas),
+            desired: deployment.spec.replicas,
             updated: status.and_then(|status| status.updated_replicas),
             ready: status.and_then(|status| status.ready_replicas),
         }
