@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use kit::{
     events::{EventReason, Events},
     placement::HeldHosts,
-    scheduler::{Scheduler, pauses},
+    scheduler_client::{Scheduler, pauses},
     start::Agent,
 };
 use kube::Client;

@@ -11,7 +11,7 @@ use kit::{
     events::Events,
     placement::ObjectKey,
     retries::{Retries, watch_pauses},
-    scheduler::{Scheduler, WatchEvent},
+    scheduler_client::{Scheduler, WatchEvent},
     shares::{Shares, UNBOUNDED},
     start::{self, Agent, AgentArgs},
     tenant::destinations::Destinations,

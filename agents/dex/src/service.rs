@@ -183,7 +183,7 @@ impl Service for Providers {
         cluster.auth().to_vec()
     }
 
-    fn common(entry: &Auth) -> &api::Service {
+    fn service(entry: &Auth) -> &api::Service {
         entry.service()
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use render::load_balancer::membership::{Backend, Membership, Server as Rendered};
+use render::load_balancer::server_list::{Backend, Server as Rendered, ServerList};
 
 use crate::wanted::hex;
 
@@ -114,11 +114,11 @@ impl Members {
     /// # Errors
     /// What in it is wrong, and where.
     pub fn parse(json: &[u8]) -> Result<Self, Error> {
-        let read: Membership = serde_json::from_slice(json).map_err(Error::Form)?;
+        let read: ServerList = serde_json::from_slice(json).map_err(Error::Form)?;
         let shape = (&read.frame, &read.keywords, &read.backends);
         // What was read is written again, so that it does not matter how it was laid out.
         let shape = serde_json::to_vec(&shape).map_err(Error::Form)?;
-        let Membership {
+        let ServerList {
             frame: _,
             keywords,
             backends,

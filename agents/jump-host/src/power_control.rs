@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use api::SIPCluster;
 use futures::{SinkExt as _, stream};
-use kit::{placement::ClusterId, scheduler::Scheduler, service::Watches, start::Agent};
+use kit::{placement::ClusterId, scheduler_client::Scheduler, service::Watches, start::Agent};
 use kube::runtime::reflector::ObjectRef;
 use power::{
     Answers, Config, EffectPolling, Power, PowerMetrics, Replica, ServeArgs, ServedCertificate, Server,

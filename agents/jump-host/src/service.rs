@@ -139,7 +139,7 @@ impl Service for JumpHosts {
         cluster.jump_hosts().to_vec()
     }
 
-    fn common(entry: &JumpHost) -> &api::Service {
+    fn service(entry: &JumpHost) -> &api::Service {
         entry.service()
     }
 

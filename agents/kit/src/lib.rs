@@ -3,7 +3,7 @@
 //! | module | gives |
 //! |---|---|
 //! | [`config`] | [`config::SiteConfig`], the one file that states where an agent works |
-//! | [`scheduler`] | [`scheduler::Scheduler`]: calls with deadlines, and a watch that reconnects |
+//! | [`scheduler_client`] | [`scheduler_client::Scheduler`]: calls with deadlines, and a watch that reconnects |
 //! | [`apply`] | server-side apply and conditional patches, one field manager per agent |
 //! | [`clusters`] | a controller over the site's SIPClusters |
 //! | [`conditions`] | conditions that change only when something changed |
@@ -38,7 +38,7 @@ pub mod pages;
 pub mod placement;
 pub mod pod_http;
 pub mod retries;
-pub mod scheduler;
+pub mod scheduler_client;
 pub mod service;
 pub mod shares;
 pub mod start;

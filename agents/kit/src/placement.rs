@@ -1,5 +1,5 @@
 //! What the scheduler decides about a cluster, as agents act on it. Values are checked when they are parsed
-//! ([`crate::scheduler`]); past that nothing is checked again.
+//! ([`crate::scheduler_client`]); past that nothing is checked again.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 

@@ -12,7 +12,7 @@ use crate::{
     config::{self, SiteConfig},
     election::{Candidate, Election, ElectionArgs},
     metrics::AgentMetrics,
-    scheduler::Scheduler,
+    scheduler_client::Scheduler,
 };
 
 /// Time within which the API server has to begin its response; after it the call fails, as nothing reports a response that is lost. An API server

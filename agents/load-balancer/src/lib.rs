@@ -12,7 +12,7 @@
 //! | `known_templates` | what is known for each load balancer of accepted and refused ones |
 //! | `template_check`, `template_store` | whether haproxy accepts a template; where accepted ones are stored |
 //! | `pod_config`, `texts` | which configuration a pod runs |
-//! | `release_blockers` | why hosts that leave cannot be released yet: whether any pod routes to them |
+//! | `routing_evidence` | why hosts that leave cannot be released yet: whether any pod routes to them |
 //! | `pod_routing` | whether one pod routes to them, by its object |
 //! | `configurations`, `sip_deployments` | whether a pod that starts may route to them |
 //! | `handover` | how clients are handed over from the pods that the Airship SIP operator made |
@@ -29,9 +29,9 @@ mod pod_config;
 mod pod_routing;
 mod preference;
 mod reachability;
-mod release_blockers;
 mod release_wait_times;
 mod rendering;
+mod routing_evidence;
 pub mod run;
 mod service;
 mod sip_deployments;
@@ -41,4 +41,4 @@ mod templates;
 mod texts;
 
 pub use configurations::has_no_released;
-pub use release_blockers::open_goal;
+pub use routing_evidence::open_goal;

@@ -1,4 +1,4 @@
-//! Which configuration the pods of a load balancer run, for its condition. The evidence for releasing hosts is in `release_blockers`.
+//! Which configuration the pods of a load balancer run, for its condition. The evidence for releasing hosts is in `routing_evidence`.
 
 use std::{sync::Arc, time::Duration};
 

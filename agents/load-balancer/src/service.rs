@@ -21,9 +21,9 @@ use crate::{
     pod_config::{self, Confirmation},
     preference::Preference,
     reachability::UnreachableBalancers,
-    release_blockers::{self, Evidence},
     release_wait_times::ReleaseWaitTimes,
     rendering::{self, Inputs},
+    routing_evidence::{self, Evidence},
     templates::Templates,
     texts::CurrentText,
 };
@@ -88,7 +88,7 @@ impl Service for LoadBalancers {
         Balancer::all(cluster)
     }
 
-    fn common(entry: &Balancer) -> &api::Service {
+    fn service(entry: &Balancer) -> &api::Service {
         entry.entry()
     }
 
@@ -170,7 +170,7 @@ impl Service for LoadBalancers {
             waits: &self.waits,
             have_sidecars: self.sidecar.is_some(),
         };
-        release_blockers::drain(evidence, observed, desired).await
+        routing_evidence::drain(evidence, observed, desired).await
     }
 
     fn retain(&self, cluster: &SIPCluster, names: &[&str]) {

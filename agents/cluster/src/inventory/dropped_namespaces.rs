@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kit::{
     apply, clusters as site_clusters,
     placement::{ClusterId, HeldHosts, HostId, ObjectKey},
-    scheduler::pauses,
+    scheduler_client::pauses,
 };
 use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
 

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use futures::StreamExt as _;
 use kit::{
     election::Election,
-    scheduler::{Scheduler, pauses},
+    scheduler_client::{Scheduler, pauses},
 };
 use proto::inventory::v1::{
     Hello, HostChanges, ReportHostsRequest, SnapshotEnd, report_hosts_request::Message,

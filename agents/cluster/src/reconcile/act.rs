@@ -16,7 +16,7 @@ use super::{
     error::Error,
     event::Event,
     finalizer,
-    host_writes::{ConditionalPatch, HostAction, Verb},
+    host_actions::{ConditionalPatch, HostAction, Verb},
     machine::{self, DELETE_ANNOTATION},
     metrics::HostWrite,
     named_objects::refusal,

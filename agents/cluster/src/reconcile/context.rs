@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use kit::{
     apply::Manager, config::Section, events::Events, metrics::AgentMetrics, retries::Retries,
-    scheduler::Scheduler, shares::Shares,
+    scheduler_client::Scheduler, shares::Shares,
 };
 use kube::Client;
 

@@ -1,6 +1,6 @@
 //! Why the reconciliation of a cluster ends early.
 
-use kit::{apply, scheduler};
+use kit::{apply, scheduler_client};
 use tonic::Status;
 
 /// What ended a pass over a cluster early; it is tried again.
@@ -16,7 +16,7 @@ pub enum Error {
         source: Box<kube::Error>,
     },
     /// The scheduler did not answer.
-    #[error("the scheduler: {} ({:?})", scheduler::reason(.0), .0.code())]
+    #[error("the scheduler: {} ({:?})", scheduler_client::reason(.0), .0.code())]
     Scheduler(Box<Status>),
     /// The object has changed since it was observed: the watch delivers it.
     #[error("the SIPCluster has changed since it was observed")]

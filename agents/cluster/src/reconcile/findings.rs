@@ -15,7 +15,7 @@ use kit::{
 
 use super::{
     advice::{advice, foreign_consumer, of_gone_host},
-    host_writes::Verb,
+    host_actions::Verb,
     label_or_release::{Assessment, GONE, UNWRITABLE},
     members::Assessed,
     observation::Holding,

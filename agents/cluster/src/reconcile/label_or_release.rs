@@ -5,7 +5,7 @@ use api::{ClusterApiCluster, MemberState};
 use kit::placement::{ClusterId, Member};
 
 use super::{
-    host_writes::{Facts, HostAction, Labels, Verb, Violation},
+    host_actions::{Facts, HostAction, Labels, Verb, Violation},
     served_cluster::{ServedCluster, User},
 };
 use crate::inventory::{ObservedHost, SipLabels};

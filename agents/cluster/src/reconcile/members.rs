@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kit::placement::{Member, ObjectKey};
 
 use super::{
-    host_writes::{HostAction, Verb},
+    host_actions::{HostAction, Verb},
     label_or_release::{Assessment, assess},
     observation::Holding,
 };

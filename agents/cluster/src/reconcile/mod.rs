@@ -10,7 +10,7 @@
 //! Nothing acts on a claim before the status holds it: the pass that writes a placement to the status writes no host, and the
 //! watch triggers the next one. Labels are written last: they are what Cluster API consumes.
 
-pub mod host_writes;
+pub mod host_actions;
 pub mod label_or_release;
 
 mod act;
@@ -36,7 +36,7 @@ mod pending_writes;
 mod placement_events;
 mod plan;
 mod planner;
-mod remaining_balancers;
+mod pods_without_agent;
 mod report;
 mod scaling;
 mod served_cluster;

@@ -16,7 +16,7 @@ use kube::Resource as _;
 
 use super::{
     event::Event,
-    host_writes::Verb,
+    host_actions::Verb,
     label_or_release::Assessment,
     members::{Assessed, is_succeeded},
     observation::{Holding, Nodes},

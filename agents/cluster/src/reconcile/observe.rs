@@ -11,7 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use kit::{
     config::Section,
     placement::{ClusterId, HostId, Member, ObjectKey, Placement, Position},
-    scheduler,
+    scheduler_client,
 };
 use kube::{Api, ResourceExt as _};
 use tonic::{Code, Status};
@@ -25,7 +25,7 @@ use super::{
     metrics::Answer,
     named_objects::refusal,
     observation::{Evidence, Holding, MachineLookup, Nodes, Observation, State},
-    remaining_balancers,
+    pods_without_agent,
     scaling::{self, Spec},
     services, status,
 };
@@ -99,7 +99,7 @@ async fn declare(object: &SIPCluster, context: &Context) -> Result<State, Error>
             Ok(State::Declared(Box::new(cluster), holding))
         }
         Err(status) if status.code() == Code::InvalidArgument => {
-            Ok(State::Invalid(scheduler::reason(&status)))
+            Ok(State::Invalid(scheduler_client::reason(&status)))
         }
         Err(status) if is_site_full(&status) => Ok(State::SiteFull(Box::new(status))),
         Err(status) => Err(Error::scheduler(status)),
@@ -133,7 +133,7 @@ async fn evidence(object: &SIPCluster, context: &Context) -> Result<Evidence, Er
     if !services::lacks_rights(object, Section::LoadBalancer) {
         return Ok(Evidence::Reported);
     }
-    let routed_by = remaining_balancers::find(&context.client, &ObjectKey::for_object(object)).await;
+    let routed_by = pods_without_agent::find(&context.client, &ObjectKey::for_object(object)).await;
     let routed_by = routed_by.map_err(Error::kubernetes("list what load balancers run"))?;
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let clusters = Api::<TolerantCluster>::namespaced(context.client.clone(), &namespace);
@@ -181,7 +181,7 @@ pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Re
     let routed_by = if context.not_installed.contains(&Section::LoadBalancer) {
         None
     } else {
-        remaining_balancers::find_of_gone(&context.client, cluster)
+        pods_without_agent::find_of_gone(&context.client, cluster)
             .await
             .map_err(Error::kubernetes("list what load balancers run"))?
     };

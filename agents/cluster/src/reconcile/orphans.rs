@@ -12,7 +12,7 @@ use std::{
 
 use backon::ExponentialBackoff;
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use kit::{placement::ObjectKey, scheduler::pauses};
+use kit::{placement::ObjectKey, scheduler_client::pauses};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{

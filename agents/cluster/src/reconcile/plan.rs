@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use api::ClusterApiCluster;
 use kit::placement::{ClusterId, HostId, ObjectKey};
 
-use super::{event::Event, host_writes::HostAction, machine::Machine, scaling::Scale, status_draft::Draft};
+use super::{event::Event, host_actions::HostAction, machine::Machine, scaling::Scale, status_draft::Draft};
 use crate::tenant_nodes::Wanted;
 
 /// What one pass over a cluster does. The parts are executed in this order; the status, once, comes last.

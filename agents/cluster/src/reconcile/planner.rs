@@ -8,7 +8,7 @@ use kit::{
     conditions::{Finding, find},
     events::EventReason,
     placement::ClusterId,
-    scheduler,
+    scheduler_client,
 };
 
 use super::{
@@ -32,7 +32,7 @@ pub(super) fn plan(observation: &Observation<'_>) -> Plan {
         },
         State::SiteFull(status) => {
             let before = refused_before(observation.object);
-            let why = before.map_or_else(|| scheduler::reason(status), str::to_owned);
+            let why = before.map_or_else(|| scheduler_client::reason(status), str::to_owned);
             not_declared(observation, Reason::SiteFull, &why)
         }
         // The watch shows the finalizer, and the next pass declares the cluster.

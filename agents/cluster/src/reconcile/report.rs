@@ -9,7 +9,7 @@ use kit::{
     events::EventReason,
     metrics::{Outcome, Reconcile},
     placement::ObjectKey,
-    scheduler,
+    scheduler_client,
 };
 use kube::{Client, Resource as _, ResourceExt as _, runtime::controller::Action};
 use tonic::Code;
@@ -121,7 +121,7 @@ pub(super) async fn finish(
     {
         let note = format!(
             "the scheduler does not serve the call, so nothing changes: {}",
-            scheduler::reason(status)
+            scheduler_client::reason(status)
         );
         publish(vec![Event::new(EventReason::Stale, note)], object, context).await;
     }

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use haproxy_sidecar::config_map::Source;
 use haproxy_sidecar::wanted::Wanted;
 use k8s_openapi::api::core::v1::ConfigMap;
-use render::load_balancer::membership::{Backend, Membership, Server};
+use render::load_balancer::server_list::{Backend, Server, ServerList};
 use render::load_balancer::{CONFIG_FILE, MEMBERSHIP_FILE};
 
 /// Checked often, so that a member is used soon.
@@ -102,12 +102,12 @@ defaults
         text
     }
 
-    pub(crate) fn membership(&self) -> Membership {
+    pub(crate) fn membership(&self) -> ServerList {
         let server = |(name, address): (&String, &Ipv4Addr)| Server {
             name: name.clone(),
             address: address.to_string(),
         };
-        Membership {
+        ServerList {
             frame: self.text(&BTreeMap::new()),
             keywords: self.keywords.clone(),
             backends: self

@@ -10,16 +10,11 @@ use std::{
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kit::events::{EventReason, Events};
-use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
-use runtime::{
-    metrics::{Definition, Kind, Metrics},
-    quiet::Quiet,
-    telemetry::AUDIT,
-};
+use runtime::{quiet::Quiet, telemetry::AUDIT};
 use tokio::time::Instant;
 use tonic::{Code, Status, metadata::MetadataMap};
 
-use crate::{action::Action, error::reason, tenant::Tenant, token::Holder};
+use crate::{action::Action, error::reason, metrics::PowerMetrics, tenant::Tenant, token::Holder};
 
 /// Header in which the client states the ssh key that its user has logged in with.
 pub const CLAIMED_KEY: &str = "sip-ssh-key";
@@ -32,64 +27,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Outcome of an action that is about to be sent.
 const SENDING_OUTCOME: &str = "SENDING";
-
-const METHOD: &str = "method";
-const ACTION: &str = "action";
-const OUTCOME: &str = "outcome";
-
-/// Calls that were answered.
-pub const CALLS: Definition = Definition {
-    name: "sip_power_calls_total",
-    kind: Kind::Counter,
-    labels: &[METHOD, OUTCOME],
-    help: "Calls of PowerService that were answered, by outcome: ok, or the reason of the refusal",
-};
-/// Actions that have ended.
-pub const ACTIONS: Definition = Definition {
-    name: "sip_power_actions_total",
-    kind: Kind::Counter,
-    labels: &[ACTION, OUTCOME],
-    help: "Actions of PowerService that have ended, by outcome: ok, or the reason of the failure",
-};
-/// Actions in progress.
-pub const IN_PROGRESS: Definition = Definition {
-    name: "sip_power_actions_in_progress",
-    kind: Kind::Gauge,
-    labels: &[],
-    help: "Actions of PowerService in progress",
-};
-
-/// Every metric of power control, in the order of the documentation.
-pub const DEFINITIONS: [&Definition; 3] = [&CALLS, &ACTIONS, &IN_PROGRESS];
-
-/// Metrics of power control. Cheap to clone. Callers and hosts are no labels: there may be any number of them.
-#[derive(Clone, Debug, Default)]
-pub struct PowerMetrics {
-    calls: Family<[(&'static str, String); 2], Counter>,
-    actions: Family<[(&'static str, String); 2], Counter>,
-    in_progress: Gauge,
-}
-
-/// An outcome as the value of a label.
-fn labelled(outcome: &str) -> (&'static str, String) {
-    (OUTCOME, outcome.to_ascii_lowercase())
-}
-
-impl PowerMetrics {
-    /// The metrics, registered in `metrics`.
-    #[must_use]
-    pub fn registered(metrics: &Metrics) -> Self {
-        let this = Self::default();
-        metrics.add(&CALLS, this.calls.clone());
-        metrics.add(&ACTIONS, this.actions.clone());
-        metrics.add(&IN_PROGRESS, this.in_progress.clone());
-        this
-    }
-
-    pub(crate) fn begun(&self) {
-        self.in_progress.inc();
-    }
-}
 
 /// Who calls: what is proven by the token and the API server's objects, and what the client claims.
 #[derive(Clone, Debug)]
@@ -165,8 +102,7 @@ impl Audit {
     /// Records the answer to a call. Only refusals are logged: reads that succeed change nothing.
     pub(crate) fn answered(&self, caller: &Caller, about: CallDetails<'_>, refusal: Option<&Status>) {
         let outcome = refusal.map_or_else(|| "OK".to_owned(), reason);
-        let labels = [(METHOD, about.call.to_owned()), labelled(&outcome)];
-        self.metrics.calls.get_or_create(&labels).inc();
+        self.metrics.answered(about.call, &outcome);
         let Some(status) = refusal else {
             return;
         };
@@ -217,10 +153,8 @@ impl Audit {
     pub(crate) fn acted(&self, caller: &Caller, about: CallDetails<'_>, outcome: &Result<(), Status>) {
         let why = outcome.as_ref().err().map_or("", Status::message);
         let outcome = outcome.as_ref().err().map_or_else(|| "OK".to_owned(), reason);
-        self.metrics.in_progress.dec();
-        let action = about.action.map_or("", Action::name).to_owned();
-        let labels = [(ACTION, action), labelled(&outcome)];
-        self.metrics.actions.get_or_create(&labels).inc();
+        self.metrics
+            .ended(about.action.map_or("", Action::name), &outcome);
         log(caller, about, &outcome, why, 0);
     }
 

@@ -17,6 +17,7 @@
 //! | `operations` | each action once, by its idempotency key |
 //! | `limits`, `rates`, `reads`, `bmc_locks`, `semaphores` | how many calls, reads and actions, and how many at once |
 //! | [`audit`] | who did what |
+//! | [`metrics`] | how many calls and actions there were, and how they ended |
 //! | `certificate`, `served_certificate` | the certificate of the port, and what clients find wrong with it |
 //! | `answers` | which BMCs failed last, for the condition of the jump host |
 //! | [`error`] | what went wrong, as a gRPC status |
@@ -36,6 +37,7 @@ mod execution;
 mod host;
 mod limits;
 pub mod members;
+pub mod metrics;
 pub mod observation;
 mod operations;
 mod rates;
@@ -49,10 +51,10 @@ pub mod tenant;
 pub mod token;
 
 pub use answers::{Answers, Changes, Unanswered};
-pub use audit::PowerMetrics;
 pub use certificate::Error as CertificateError;
 pub use execution::EffectPolling;
 pub use members::Membership;
+pub use metrics::PowerMetrics;
 pub use served_certificate::{Flaw, ServedCertificate};
 pub use server::{ServeArgs, ServeError, Server};
 pub use service::{Config, Power, Replica};

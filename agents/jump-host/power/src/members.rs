@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::MemberState;
 use kit::{
     placement::{ClusterId, HostId, Placement},
-    scheduler::Scheduler,
+    scheduler_client::Scheduler,
 };
 
 use crate::error::{Error, clipped};

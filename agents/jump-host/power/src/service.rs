@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status, metadata::MetadataMap};
 use crate::{
     action::Action,
     answers::Answers,
-    audit::{Audit, CallDetails, Caller, PowerMetrics},
+    audit::{Audit, CallDetails, Caller},
     bmc_locks::BmcLocks,
     connections::{Call, Peer},
     convert,
@@ -30,6 +30,7 @@ use crate::{
     host::Host,
     limits::{CallSlot, Limits},
     members::{Intent, Member, Membership, named},
+    metrics::PowerMetrics,
     operations::{ActionRequest, Key, Operations},
     reads::Reads,
     redfish::{Network, System},

@@ -3,7 +3,9 @@
 use tokio::sync::watch;
 
 use super::{label_priority::LabelPriority, last_members::LastMembers, site::Site};
-use crate::{events::Events, metrics::AgentMetrics, retries::Retries, scheduler::Scheduler, shares::Shares};
+use crate::{
+    events::Events, metrics::AgentMetrics, retries::Retries, scheduler_client::Scheduler, shares::Shares,
+};
 
 /// Everything that a pass over a cluster needs.
 pub(super) struct Context<S> {

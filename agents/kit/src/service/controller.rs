@@ -22,7 +22,7 @@ use crate::{
     events::Events,
     metrics::AgentMetrics,
     retries::{Retries, watch_pauses},
-    scheduler::Scheduler,
+    scheduler_client::Scheduler,
     shares::{Shares, UNBOUNDED},
 };
 

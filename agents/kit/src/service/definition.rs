@@ -56,8 +56,8 @@ pub trait Service: Send + Sync + 'static {
     /// The entries of its section, in the order of the spec.
     fn entries(cluster: &Cluster) -> Vec<Self::Entry>;
 
-    /// What an entry has in common with those of every service.
-    fn common(entry: &Self::Entry) -> &api::Service;
+    /// The part of an entry that entries of every service have.
+    fn service(entry: &Self::Entry) -> &api::Service;
 
     /// The node ports that its section asks for.
     fn node_ports(cluster: &Cluster) -> PortSet;

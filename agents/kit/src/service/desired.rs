@@ -58,7 +58,7 @@ fn waits_for_room(cluster: &Cluster, held: Option<&Placement>) -> bool {
 }
 
 pub(super) fn name<S: Service>(entry: &S::Entry) -> &str {
-    S::common(entry).object_name().as_str()
+    S::service(entry).object_name().as_str()
 }
 
 pub(super) fn names<S: Service>(entries: &[S::Entry]) -> Vec<&str> {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use tonic::Status;
 
 use super::problem::{Problem, REFUSED};
-use crate::{apply, scheduler};
+use crate::{apply, scheduler_client};
 
 /// Why a pass over a cluster fails.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum Error {
     #[error("{}", .0.message)]
     Refused(Problem),
     /// The scheduler did not answer.
-    #[error("the scheduler: {} ({:?})", scheduler::reason(.0), .0.code())]
+    #[error("the scheduler: {} ({:?})", scheduler_client::reason(.0), .0.code())]
     Scheduler(Box<Status>),
     /// The `SIPCluster` has changed since it was observed, or is another one of its name: the watch delivers it.
     #[error("the SIPCluster has changed since it was observed")]

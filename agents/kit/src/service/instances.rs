@@ -57,7 +57,7 @@ pub(super) async fn prepare<S: Service>(
     errors: &mut Errors,
 ) -> Vec<OrUnserved<S::Prepared>> {
     let preparing = entries.iter().map(|entry| async move {
-        if let Some(problem) = overrides::refused(&context.site.overrides, S::common(entry)) {
+        if let Some(problem) = overrides::refused(&context.site.overrides, S::service(entry)) {
             return Ok(Err(Unserved::Refused(problem)));
         }
         let prepared = match context.service.prepare(scope, entry).await {
@@ -65,7 +65,7 @@ pub(super) async fn prepare<S: Service>(
             prepared => prepared?,
         };
         let client = &context.site.client;
-        let undefined = network_attachments::undefined(client, scope.cluster, S::common(entry)).await?;
+        let undefined = network_attachments::undefined(client, scope.cluster, S::service(entry)).await?;
         Ok(undefined.map_or(Ok(prepared), |problem| Err(Unserved::Refused(problem))))
     });
     without_errors(join_all(preparing.collect::<Vec<_>>()).await, errors)
@@ -138,7 +138,7 @@ pub(super) fn outcomes_before_run<S: Service>(
             };
             outcome::<S, _>(entry, objects, exposed.findings.clone(), probe)
         }
-        Err(unserved) => Outcome::unserved(unserved, S::common(entry).object_name().as_str(), observed),
+        Err(unserved) => Outcome::unserved(unserved, S::service(entry).object_name().as_str(), observed),
     })
     .collect()
 }
@@ -214,7 +214,7 @@ pub(super) async fn probe<S: Service>(
         let RunningInstance { objects, findings } = match running {
             Ok(running) => running,
             Err(unserved) => {
-                let name = S::common(entry).object_name();
+                let name = S::service(entry).object_name();
                 return Outcome::unserved(&unserved, name.as_str(), scope.observed);
             }
         };
@@ -249,7 +249,7 @@ async fn probe_applied<S: Service>(
     let pods = pods::lasting(&site.stores.pods, objects);
     let problem = readiness::rollout(objects.deployment())
         .map(|progress| readiness::trouble(&pods).unwrap_or(progress))
-        .or_else(|| network_attachments::not_joined(&pods, scope.cluster, S::common(entry)));
+        .or_else(|| network_attachments::not_joined(&pods, scope.cluster, S::service(entry)));
     let confirmed = site.last_applied.is_confirmed(objects);
     let probe = context.service.probe(scope, entry, objects, confirmed).await;
     if probe.confirmed && !confirmed {
@@ -275,7 +275,7 @@ fn outcome<S: Service, State>(
         warnings,
     } = findings;
     problems.extend(probe.fault);
-    let address = S::common(entry).cluster_ip();
+    let address = S::service(entry).cluster_ip();
     Outcome::Applied(Box::new(Instance {
         name: objects.name(),
         service: objects.service().clone(),

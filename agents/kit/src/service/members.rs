@@ -7,7 +7,7 @@ use api::{MemberState, Placement};
 use super::{error::Error, observed::Observed};
 use crate::{
     placement::{self, ClusterId, Member, Position},
-    scheduler::Scheduler,
+    scheduler_client::Scheduler,
 };
 
 /// The members of a cluster by role: those that the status holds and that are not releasing. Nothing acts on a claim before

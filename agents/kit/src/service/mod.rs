@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `definition`, `identity` | what one service agent defines |
 //! | `kinds`, `objects` | the objects of an instance |
-//! | `watches`, `stores`, `versions`, `shown_services`, `kept_metadata` | what is watched, and what is kept of it |
+//! | `watches`, `stores`, `versions`, `watch_progress`, `kept_metadata` | what is watched, and what is kept of it |
 //! | `tenants`, `tenant_kinds`, `tenant_watches`, `by_namespace` | what is watched in the namespaces with clusters only |
 //! | `observed`, `members`, `last_members`, `existing_ports` | a cluster as it was observed |
 //! | `ownership`, `made_for`, `vacancy`, `claims`, `network_attachments`, `overrides` | what must not be applied |
@@ -71,7 +71,6 @@ mod report;
 mod reported;
 mod revocation;
 mod served;
-mod shown_services;
 mod site;
 mod status;
 mod stores;
@@ -80,6 +79,7 @@ mod tenant_watches;
 mod tenants;
 mod vacancy;
 mod versions;
+mod watch_progress;
 mod watches;
 mod without_scheduler;
 

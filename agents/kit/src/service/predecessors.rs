@@ -45,7 +45,7 @@ impl<'a> Predecessors<'a> {
             return Self::default();
         }
         let have_served = observed.have_served();
-        let with_pods = entries.iter().filter(|entry| S::common(entry).replicas() > 0);
+        let with_pods = entries.iter().filter(|entry| S::service(entry).replicas() > 0);
         let (served, new): (BTreeSet<&str>, BTreeSet<&str>) = with_pods
             .map(name::<S>)
             .partition(|name| have_served.contains(name));

@@ -19,7 +19,7 @@ pub(super) async fn revoke<'a, S: Service>(
             let error = error as &dyn std::error::Error;
             tracing::warn!(
                 namespace = cluster.namespace(),
-                name = S::common(entry).object_name().as_str(),
+                name = S::service(entry).object_name().as_str(),
                 error,
                 "rights that an entry of spec.services no longer grants could not be revoked; requeued"
             );

@@ -32,11 +32,11 @@ use super::{
     last_applied::LastApplied,
     made_for, pods,
     readiness::{config_hash, shows_service},
-    shown_services::ShownServices,
     stores::Stores,
     tenant_kinds::{KeptObjects, TenantKind, WatchVersions, clusters_of},
     tenant_watches::{TenantAccess, TenantWatches},
     tenants::Tenants,
+    watch_progress::WatchProgress,
 };
 use crate::{apply::Object, clusters, metrics::AgentMetrics, pages, retries::watch_pauses};
 
@@ -93,7 +93,7 @@ impl Watches {
         let controller =
             clusters::observed_controller(&client, metrics, move |event| observing.observe(event));
         let last_applied = Arc::<LastApplied>::default();
-        let (services, watched) = services(&client, ShownServices::new(Arc::clone(&last_applied)));
+        let (services, watched) = services(&client, WatchProgress::new(Arc::clone(&last_applied)));
         let (triggers, triggered) = mpsc::channel(MAX_QUEUED_TRIGGERS);
         let sources: Vec<Source> = vec![
             Box::new(|controller| controller.watches_stream(watched, |service| clusters_of(&service))),
@@ -283,7 +283,7 @@ pub(super) fn trim_deployment(deployment: &mut Deployment) {
 /// Every Service of the site, and the stream that keeps them so.
 fn services(
     client: &Client,
-    mut shown: ShownServices,
+    mut progress: WatchProgress,
 ) -> (
     Store<Service>,
     impl Stream<Item = watcher::Result<Service>> + Send + 'static,
@@ -293,7 +293,7 @@ fn services(
     let trimmed = trimmed(Api::all(client.clone()), watcher::Config::default(), trim_service);
     let stored = trimmed
         .reflect(writer)
-        .inspect_ok(move |event| shown.observe(event));
+        .inspect_ok(move |event| progress.observe(event));
     (store, stored.touched_objects())
 }
 

@@ -2,7 +2,7 @@
 
 /// Key of the `ConfigMap`, and file in the pod, that holds the configuration.
 pub const CONFIG_FILE: &str = "haproxy.cfg";
-/// Key of the `ConfigMap` that holds the [`membership::Membership`] as JSON, where a sidecar reads it and no template has made the
+/// Key of the `ConfigMap` that holds the [`super::server_list::ServerList`] as JSON, where a sidecar reads it and no template has made the
 /// configuration.
 pub const MEMBERSHIP_FILE: &str = "membership.json";
 /// Name of the socket, in the directory of the configuration, on which HAProxy's master takes commands.

@@ -14,7 +14,7 @@ use super::placement_line::with_placement;
 use super::plan::Plan;
 use super::sidecar::{self, Access};
 use super::template::{Error, Template};
-use super::{membership, pods};
+use super::{pods, server_list};
 use crate::exposure::{self, ExposedPort};
 use crate::guards;
 
@@ -81,7 +81,7 @@ impl Plan<'_> {
         let members = &sort_unique(members);
         let membership = self
             .sidecar
-            .map(|_| membership::membership(self, members).to_string());
+            .map(|_| server_list::server_list(self, members).to_string());
         self.assemble(Config { plan: self, members }.to_string(), membership)
     }
 

@@ -4,7 +4,8 @@
 //!    replace), `surplus_members` (which members a role releases when it shrinks) and `quota`.
 //! 2. `pool`: the hosts that a role could get, with `score` (which is better, by `preferences`), `best` and `spots` (the few that matter).
 //! 3. `solve`: the best placement, and in which namespace; then `replacement_order`, so that of failed members the more pressing are
-//!    replaced. What a role asks is a `demand`, with the domains of the hierarchy as a `tree`; all demands are one `network` with a `price`
+//!    replaced. What a role asks is a `demand`, with the domains of the hierarchy as a `tree`, and `spread` computes how unevenly
+//!    members are spread over these; all demands are one `network` with a `price`
 //!    for each choice, and `demand_order` sends the `flow` through it; the outcome is a `solution`.
 //! 4. `role_outcome`: what each role keeps, takes and releases.
 //! 5. `reports`: what people should know of the members.
@@ -33,6 +34,7 @@ mod score;
 mod solution;
 mod solve;
 mod spots;
+mod spread;
 mod surplus_members;
 mod tree;
 

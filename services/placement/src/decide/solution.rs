@@ -4,8 +4,9 @@ use super::demand::Demand;
 use super::network::{Layout, used_offer};
 use super::preferences::Preferences;
 use super::role_needs::Gate;
+use super::spread::Loads;
 use super::tree::Node;
-use crate::site::{Slot, Value, at};
+use crate::site::{Slot, Value};
 
 /// A host for a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,22 +135,17 @@ impl Solution {
             ..Quality::default()
         };
         for (demand, nodes) in self.demands.iter().zip(&self.layout.roles) {
-            let mut loads: Vec<u32> = demand.tree.domains().iter().map(|domain| domain.load).collect();
+            let mut loads = Loads::present(&demand.tree);
             for (spot, nodes) in demand.pool.spots.iter().zip(&nodes.spots) {
                 let Some(offer) =
                     used_offer(&self.layout.network, nodes).and_then(|index| spot.offers.get(index))
                 else {
                     continue;
                 };
-                demand
-                    .tree
-                    .upwards(spot.leaf)
-                    .for_each(|(node, _)| loads[at(node)] += 1);
+                loads.add(spot.leaf);
                 quality.add_host(offer.drawbacks.unpacked());
             }
-            for (domain, load) in demand.tree.domains().iter().zip(loads) {
-                quality.spread[domain.level] += u64::from(load) * u64::from(load);
-            }
+            loads.add_to(&mut quality.spread);
         }
         quality
     }

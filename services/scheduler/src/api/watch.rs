@@ -137,11 +137,11 @@ impl Watcher {
             }
             while let Some((epoch, ready)) = self.ready.pop_front() {
                 // Nothing has the record while this waits: it may be replaced meanwhile.
-                let turn = self.answers.turn_for_event(&self.caller, ready.members()).await;
+                let permit = self.answers.permit_for_event(&self.caller, ready.members()).await;
                 if let Some(change) = ready.change() {
                     let event = || self.event(epoch, change);
-                    return Ok(match turn {
-                        Some(turn) => turn.work(event),
+                    return Ok(match permit {
+                        Some(permit) => permit.work(event),
                         None => event(),
                     });
                 }

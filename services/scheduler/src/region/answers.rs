@@ -2,7 +2,7 @@
 
 use super::{
     Region,
-    turns::{TurnPermit, Turns},
+    caller_permits::{CallerPermit, CallerPermits},
 };
 use crate::error::Error;
 
@@ -19,25 +19,25 @@ impl Region {
 /// Who makes large answers, and who waits. Cheap to clone.
 ///
 /// A placement of thousands of members takes milliseconds, and an identity may have hundreds of calls in progress: on the threads that serve all
-/// calls, everybody else would wait behind them. These turns are apart from those of [`Region::compute`], where one slice may take seconds, and those
-/// of answers to changes apart from those to reads.
+/// calls, everybody else would wait behind them. These permits are apart from those of [`Region::compute`], where one slice may take seconds, and
+/// those of answers to changes apart from those to reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Answers {
-    reads: Turns,
-    changes: Turns,
+    reads: CallerPermits,
+    changes: CallerPermits,
 }
 
 impl Default for Answers {
     fn default() -> Self {
         Self {
-            reads: Turns::beside_others(),
-            changes: Turns::beside_others(),
+            reads: CallerPermits::beside_others(),
+            changes: CallerPermits::beside_others(),
         }
     }
 }
 
 impl Answers {
-    /// Makes the answer to a read, which has a placement of so many members: at once if they are few, and otherwise when it is the caller's turn.
+    /// Makes the answer to a read, which has a placement of so many members: at once if they are few, and otherwise when the caller has a permit.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the process ends.
@@ -50,10 +50,10 @@ impl Answers {
         self.reads.answer(caller, members, answer).await
     }
 
-    /// The turn in which an event of a watch is made, which has a placement of so many members; `None`: they are few, and the event needs none. It
-    /// is made by [`TurnPermit::work`] and encoded by the same poll. So nothing is kept for a client that does not read: neither the event, which
-    /// would count against no limit, nor the turn.
-    pub(crate) async fn turn_for_event(&self, caller: &str, members: usize) -> Option<TurnPermit> {
+    /// The permit with which an event of a watch is made, which has a placement of so many members; `None`: they are few, and the event needs none.
+    /// The event is made by [`CallerPermit::work`] and encoded by the same poll. So nothing is kept for a client that does not read: neither the
+    /// event, which would count against no limit, nor the permit.
+    pub(crate) async fn permit_for_event(&self, caller: &str, members: usize) -> Option<CallerPermit> {
         if members <= MAX_INLINE_MEMBERS {
             return None;
         }
@@ -73,14 +73,14 @@ impl Answers {
         self.changes.answer(caller, members, answer).await
     }
 
-    /// Takes all turns of reads that are free.
+    /// Takes all permits of reads that are free.
     #[cfg(test)]
-    pub(crate) fn occupy_reads(&self) -> Vec<TurnPermit> {
+    pub(crate) fn occupy_reads(&self) -> Vec<CallerPermit> {
         std::iter::from_fn(|| self.reads.try_take("another")).collect()
     }
 }
 
-impl Turns {
+impl CallerPermits {
     async fn answer<T: Send + 'static>(
         &self,
         caller: &str,

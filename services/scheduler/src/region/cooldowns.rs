@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-use super::turns::{TurnPermit, Turns};
+use super::caller_permits::{CallerPermit, CallerPermits};
 use crate::ledger::commit::Stopped;
 
 /// Duration of a computation above which a pause follows it.
@@ -42,7 +42,7 @@ impl Cooldowns {
     }
 
     /// The caller's permit to keep a copy, when it comes and the caller's pause is over.
-    pub(super) async fn permit(&self, copies: &Turns, caller: &str) -> Result<TurnPermit, Stopped> {
+    pub(super) async fn permit(&self, copies: &CallerPermits, caller: &str) -> Result<CallerPermit, Stopped> {
         loop {
             let permit = copies.take(caller).await?;
             let Some(until) = self.paused_until(caller) else {
@@ -55,7 +55,7 @@ impl Cooldowns {
     }
 
     /// The same permit if the caller need not wait for it.
-    pub(super) fn try_permit(&self, copies: &Turns, caller: &str) -> Option<TurnPermit> {
+    pub(super) fn try_permit(&self, copies: &CallerPermits, caller: &str) -> Option<CallerPermit> {
         if self.paused_until(caller).is_some() {
             return None;
         }
@@ -71,7 +71,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_pauses_keeps_no_permit_of_others() {
-        let (copies, cooldowns) = (Turns::new(1, 1), Cooldowns::default());
+        let (copies, cooldowns) = (CallerPermits::new(1, 1), Cooldowns::default());
         let permit = cooldowns.permit(&copies, "one").await.unwrap();
         let mut next = Box::pin(cooldowns.permit(&copies, "one"));
         assert!((&mut next).now_or_never().is_none());

@@ -7,7 +7,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Inner, Region, shared::SharedSite, turns::TurnPermit};
+use super::{Inner, Region, caller_permits::CallerPermit, shared::SharedSite};
 use crate::{error::Error, ledger::commit::Stopped};
 
 /// Number of parts in which the memory for copies is counted.
@@ -21,7 +21,7 @@ pub(super) struct CopyMemory(Arc<Semaphore>);
 #[derive(Debug)]
 pub(crate) struct CopyPermit {
     _memory: OwnedSemaphorePermit,
-    turn: TurnPermit,
+    permit: CallerPermit,
 }
 
 impl Default for CopyMemory {
@@ -51,7 +51,7 @@ fn parts(bytes: usize, all: usize) -> u32 {
 }
 
 impl Region {
-    /// The right to keep a copy of a site, when it is the caller's turn, the caller's pause is over, and there is memory for it.
+    /// The right to keep a copy of a site, when the caller has a permit, the caller's pause is over, and there is memory for it.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the process ends.
@@ -62,13 +62,13 @@ impl Region {
             copy_memory,
             ..
         } = &*self.inner;
-        let turn = cooldowns.permit(copies, caller).await?;
+        let permit = cooldowns.permit(copies, caller).await?;
         let memory = copy_memory
             .take(site.copy_bytes(), self.limits().inventory)
             .await?;
         Ok(CopyPermit {
             _memory: memory,
-            turn,
+            permit,
         })
     }
 
@@ -80,15 +80,15 @@ impl Region {
             copy_memory,
             ..
         } = &*self.inner;
-        let turn = cooldowns.try_permit(copies, caller)?;
+        let permit = cooldowns.try_permit(copies, caller)?;
         let memory = copy_memory.try_take(site.copy_bytes(), self.limits().inventory)?;
         Some(CopyPermit {
             _memory: memory,
-            turn,
+            permit,
         })
     }
 
-    /// Computes a slice of a question that keeps a copy, when its caller's turn has come. The copy counts until the slice is computed, also
+    /// Computes a slice of a question that keeps a copy, when its caller has a permit to compute. The copy counts until the slice is computed, also
     /// when its caller has left.
     ///
     /// # Errors
@@ -98,11 +98,11 @@ impl Region {
         copy: CopyPermit,
         slice: impl FnOnce() -> T + Send + 'static,
     ) -> Result<(T, CopyPermit), Error> {
-        let (caller, cooldowns) = (copy.turn.caller().to_owned(), self.inner.cooldowns.clone());
+        let (caller, cooldowns) = (copy.permit.caller().to_owned(), self.inner.cooldowns.clone());
         let slice = move || {
             let begun = Instant::now();
             let computed = slice();
-            cooldowns.record(copy.turn.caller(), begun.elapsed());
+            cooldowns.record(copy.permit.caller(), begun.elapsed());
             (computed, copy)
         };
         self.compute(&caller, slice).await

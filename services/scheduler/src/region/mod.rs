@@ -4,20 +4,20 @@
 //! and stage, unlock, and wait until the ledger is durable up to what the answer says. No lock is held while waiting.
 
 mod answers;
+mod caller_permits;
 mod clock;
 mod contained;
 mod cooldowns;
 mod copies;
 mod copy_memory;
 mod deciding;
+mod pending_clusters;
 mod policies;
 mod reading;
 mod reporting;
 mod resets;
-mod retries;
 mod shared;
 mod site_metrics;
-mod turns;
 mod undo;
 
 use std::{
@@ -30,18 +30,18 @@ use placement::{ClusterName, HostId};
 use tokio::sync::Notify;
 
 pub(crate) use answers::Answers;
+pub(crate) use caller_permits::SLICE_DURATION;
 pub use reporting::Reporter;
 pub use resets::Resets;
 pub use shared::SharedSite;
 pub(crate) use site_metrics::encode as encode_metrics;
-pub(crate) use turns::SLICE_DURATION;
 pub use undo::Undo;
 
+use caller_permits::CallerPermits;
 use clock::Clock;
 use cooldowns::Cooldowns;
 use copy_memory::CopyMemory;
 use shared::run_blocking;
-use turns::Turns;
 
 use crate::{
     error::Error,
@@ -71,10 +71,11 @@ struct Inner {
     policies: RwLock<Policies>,
     limits: RwLock<Limits>,
     committer: Committer,
-    turns: Turns,
+    /// Permits to compute a slice of a question.
+    permits: CallerPermits,
     answers: Answers,
     /// Permits of callers that keep a copy of a site for their question.
-    copies: Turns,
+    copies: CallerPermits,
     /// Pauses of callers after long computations with a copy.
     cooldowns: Cooldowns,
     /// Memory for copies of sites.
@@ -128,9 +129,9 @@ impl Region {
             policies: RwLock::new(policies),
             limits: RwLock::default(),
             committer,
-            turns: Turns::beside_others(),
+            permits: CallerPermits::beside_others(),
             answers: Answers::default(),
-            copies: Turns::of_copies(),
+            copies: CallerPermits::of_copies(),
             cooldowns: Cooldowns::default(),
             copy_memory: CopyMemory::default(),
             clock: Clock::new(clock),

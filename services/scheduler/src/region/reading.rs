@@ -1,4 +1,4 @@
-//! Large reads of a site, in turn. While they wait for its lock they have no turn, and a permit for a copy only for a short time.
+//! Large reads of a site. While they wait for its lock they have no permit to compute, and a permit for a copy only for a short time.
 
 use std::{
     sync::Arc,
@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{error::Error, site::Site};
 
-/// Maximum number of turns of a read that finds the site locked, before it waits for the lock without a turn.
-const MAX_TURNS: usize = 4;
+/// Maximum number of attempts of a read that finds the site locked, before it waits for the lock without a permit to compute.
+const MAX_ATTEMPTS: usize = 4;
 /// How long a read that has a permit for a copy waits for the site's lock before it gives the permit back. Without this time it would need the lock
 /// and a permit at the same moment, which may never come: a permit that is returned goes to the next that waits for one, and so does the lock.
 /// Reads of other sites wait meanwhile if there is no other permit, or not enough memory beside that of this one.
@@ -25,8 +25,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
 const COPY_BACKOFF: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
 impl Region {
-    /// Reads a slice of a site when it is the caller's turn. A turn never waits for the site's lock: turns are few, and a site's agent can keep its
-    /// lock busy for long.
+    /// Reads a slice of a site when the caller has a permit. It never waits for the site's lock with the permit: permits are few, and a site's agent
+    /// can keep its lock busy for long.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the process ends.
@@ -36,7 +36,7 @@ impl Region {
         F: FnOnce(&Site) -> T + Send + 'static,
     {
         let mut slice = slice;
-        for _ in 0..MAX_TURNS {
+        for _ in 0..MAX_ATTEMPTS {
             let shared = Arc::clone(site);
             let read = move || match shared.try_reading() {
                 Some(site) => Ok(slice(&site)),
@@ -48,7 +48,7 @@ impl Region {
             };
             drop(site.reading().await);
         }
-        // The site was locked in each turn: wait for the lock, without a turn.
+        // The site was locked at each attempt: wait for the lock, without a permit.
         let site = site.reading().await;
         Ok(run_blocking(|| slice(&site)))
     }

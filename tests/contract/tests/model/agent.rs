@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::VecDeque};
 
 use cluster_agent::{
     inventory::ObservedHost,
-    reconcile::{host_writes::Verb, is_drained, is_succeeded, label_or_release::assess, not_older},
+    reconcile::{host_actions::Verb, is_drained, is_succeeded, label_or_release::assess, not_older},
 };
 use kit::placement::Position;
 use proto::{inventory::v1 as wire, placement::v1 as api};

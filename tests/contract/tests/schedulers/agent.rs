@@ -16,7 +16,7 @@ use futures::StreamExt as _;
 use kit::election::Election;
 use kit::{
     placement::{ObjectKey, Placement},
-    scheduler::{Scheduler, WatchEvent},
+    scheduler_client::{Scheduler, WatchEvent},
 };
 use proto::inventory::v1 as wire;
 use runtime::{readiness::Readiness, tls};

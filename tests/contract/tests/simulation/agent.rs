@@ -9,7 +9,7 @@ use std::{
 use cluster_agent::{
     inventory::ObservedHost,
     reconcile::{
-        host_writes::{HostAction, Verb},
+        host_actions::{HostAction, Verb},
         label_or_release::assess,
     },
 };

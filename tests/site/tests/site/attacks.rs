@@ -17,7 +17,7 @@ use api::SIPCluster;
 use k8s_openapi::api::core::v1::Event;
 use kit::{
     placement::{ClusterId, ObjectKey, Position},
-    scheduler::Scheduler,
+    scheduler_client::Scheduler,
 };
 use kube::{
     Api, ResourceExt as _,

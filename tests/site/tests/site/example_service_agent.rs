@@ -14,7 +14,7 @@ use k8s_openapi::{
 use kit::{
     apply::Manager,
     config::{ServiceOverrides, SiteConfig},
-    scheduler::Scheduler,
+    scheduler_client::Scheduler,
     service::{
         Applied, Children, Error, Identity, Kind, Objects, Probe, Rendered, Scope, Service, Watches,
         controller::{self, Settings},
@@ -74,7 +74,7 @@ impl Service for Pages {
         cluster.auth().to_vec()
     }
 
-    fn common(entry: &Auth) -> &api::Service {
+    fn service(entry: &Auth) -> &api::Service {
         entry.service()
     }
 

@@ -13,7 +13,7 @@ use super::*;
 use crate::{
     fixtures::{answer, cluster, host, labelled, parse, used, with},
     inventory::Inventory,
-    reconcile::{fixtures::holding, host_writes::Verb, observation::Evidence, outcomes::Outcomes, status},
+    reconcile::{fixtures::holding, host_actions::Verb, observation::Evidence, outcomes::Outcomes, status},
 };
 
 const NOW: i64 = 1_800_000_000;

@@ -5,7 +5,7 @@ use insta::assert_yaml_snapshot;
 use super::{fixtures, fixtures::cluster, fixtures::members, haproxy::check, workers};
 use crate::load_balancer::{
     Access, Member, Objects, Plan, Sidecar,
-    membership::{Backend, Membership, Server},
+    server_list::{Backend, Server, ServerList},
 };
 
 fn rendered(site: &str, members: &[Member]) -> Objects {
@@ -18,7 +18,7 @@ fn rendered(site: &str, members: &[Member]) -> Objects {
         .objects(members)
 }
 
-fn membership(objects: &Objects) -> Membership {
+fn membership(objects: &Objects) -> ServerList {
     let data = objects.config_map.data.as_ref().unwrap();
     serde_json::from_str(&data["membership.json"]).unwrap()
 }
@@ -65,7 +65,7 @@ fn a_change_of_members_changes_nothing_but_the_config_map() {
 #[test]
 fn the_membership_has_the_servers_of_the_configuration() {
     let objects = rendered(fixtures::SITE, &members());
-    let Membership {
+    let ServerList {
         frame,
         keywords,
         backends,

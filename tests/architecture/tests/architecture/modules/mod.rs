@@ -54,7 +54,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
                 "known_templates",
             ],
             &["template_check", "pod_config", "pod_routing", "reachability"],
-            &["templates", "release_blockers"],
+            &["templates", "routing_evidence"],
             &["rendering"],
             &["service"],
             &["run"],

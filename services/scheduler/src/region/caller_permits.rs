@@ -1,5 +1,5 @@
-//! Questions that need a core for long do it in turns: on threads of which there are fewer than cores, so that changes always
-//! have one; a slice of each at a time; and one caller after the other, however many questions each of them has.
+//! Questions that need a core for long need permits: as many as there are threads for them, fewer than cores, so that changes always
+//! have a core; for a slice of each question at a time; and one caller after the other, however many questions each of them has.
 //!
 //! A question whose caller has left, or whose deadline has passed, has no further slice. One that needs a copy of a site for several
 //! slices waits for a permit to have one, in the same order: copies of all sites together are few.
@@ -24,8 +24,8 @@ use crate::{error::Error, ledger::commit::Stopped};
 /// How long one slice of a read should take.
 pub(crate) const SLICE_DURATION: Duration = Duration::from_millis(10);
 
-/// How long a turn is kept for a stream that is not polled when the turn comes. The transport does not poll the stream of a client that does not
-/// read: without this limit, a few such clients would keep all turns.
+/// How long a permit is kept for a stream that is not polled when the permit is free. The transport does not poll the stream of a client that does
+/// not read: without this limit, a few such clients would keep all permits.
 const OFFER_DURATION: Duration = Duration::from_millis(5);
 
 /// Maximum number of copies that one caller may have at once.
@@ -33,32 +33,32 @@ const COPIES_PER_CALLER: usize = 1;
 /// Minimum of the limit of copies of all callers at once.
 const MIN_COPIES: usize = 4;
 
-/// Who may compute, and who waits. Cheap to clone.
+/// Permits of callers, each of which may have some at once, and who waits for one. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Turns(Arc<Mutex<State>>);
+pub(super) struct CallerPermits(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// Threads that no caller uses.
+    /// Permits that no caller has.
     free: usize,
-    /// How many of them one caller may use at once.
+    /// How many of them one caller may have at once.
     each: usize,
-    /// By caller, how many it uses.
+    /// By caller, how many it has.
     used: HashMap<String, usize>,
     /// By caller, in the order in which they came.
-    waiting: HashMap<String, VecDeque<oneshot::Sender<TurnPermit>>>,
+    waiting: HashMap<String, VecDeque<oneshot::Sender<CallerPermit>>>,
     /// Callers who wait, each once: the next one first.
     order: VecDeque<String>,
 }
 
-/// The right to compute, until it is dropped.
+/// The right of a caller to compute, or to keep a copy of a site, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct TurnPermit {
-    turns: Turns,
+pub(crate) struct CallerPermit {
+    permits: CallerPermits,
     caller: String,
 }
 
-impl TurnPermit {
+impl CallerPermit {
     /// The caller that has the permit.
     pub(super) fn caller(&self) -> &str {
         &self.caller
@@ -72,22 +72,22 @@ impl TurnPermit {
     }
 }
 
-/// A turn of a stream, as long as the stream may accept it.
+/// A permit for a stream, as long as the stream may accept it.
 #[derive(Debug, Default)]
 struct Offer {
-    turn: Mutex<Option<TurnPermit>>,
+    permit: Mutex<Option<CallerPermit>>,
     made: Notify,
 }
 
 impl Offer {
-    fn lock(&self) -> MutexGuard<'_, Option<TurnPermit>> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<CallerPermit>> {
+        self.permit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Offers every turn of the caller for [`OFFER_DURATION`], until one is accepted.
-    async fn repeat(self: Arc<Self>, turns: Turns, caller: String) {
-        while let Ok(turn) = turns.take(&caller).await {
-            *self.lock() = Some(turn);
+    /// Offers every permit that the caller gets for [`OFFER_DURATION`], until one is accepted.
+    async fn repeat(self: Arc<Self>, permits: CallerPermits, caller: String) {
+        while let Ok(permit) = permits.take(&caller).await {
+            *self.lock() = Some(permit);
             self.made.notify_one();
             sleep(OFFER_DURATION).await;
             let unused = self.lock().take();
@@ -97,19 +97,19 @@ impl Offer {
         }
     }
 
-    /// The turn that is offered when this is polled.
-    async fn accept(&self) -> TurnPermit {
+    /// The permit that is offered when this is polled.
+    async fn accept(&self) -> CallerPermit {
         loop {
             self.made.notified().await;
-            let turn = self.lock().take();
-            if let Some(turn) = turn {
-                return turn;
+            let permit = self.lock().take();
+            if let Some(permit) = permit {
+                return permit;
             }
         }
     }
 }
 
-impl Turns {
+impl CallerPermits {
     /// One thread fewer than cores, and one at least.
     pub(super) fn beside_others() -> Self {
         Self::new(threads(), usize::MAX)
@@ -134,35 +134,36 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The caller's turn, when it comes.
-    pub(super) async fn take(&self, caller: &str) -> Result<TurnPermit, Stopped> {
-        let turn = {
+    /// A permit, when the caller is the next one.
+    pub(super) async fn take(&self, caller: &str) -> Result<CallerPermit, Stopped> {
+        let permit = {
             let mut state = self.lock();
             if state.try_begin(caller) {
                 return Ok(self.permit(caller));
             }
-            let (sender, turn) = oneshot::channel();
+            let (sender, permit) = oneshot::channel();
             if let Some(others) = state.waiting.get_mut(caller) {
                 others.push_back(sender);
             } else {
                 state.waiting.insert(caller.to_owned(), [sender].into());
                 state.order.push_back(caller.to_owned());
             }
-            turn
+            permit
         };
-        turn.await.map_err(|_| Stopped)
+        permit.await.map_err(|_| Stopped)
     }
 
-    /// The caller's turn, if it need not wait for it.
-    pub(super) fn try_take(&self, caller: &str) -> Option<TurnPermit> {
+    /// A permit, if the caller need not wait for it.
+    pub(super) fn try_take(&self, caller: &str) -> Option<CallerPermit> {
         let begun = self.lock().try_begin(caller);
         begun.then(|| self.permit(caller))
     }
 
-    /// The caller's turn, when it comes, for a stream. If the stream is not polled then, others have the turn, and the caller is in the queue again.
-    pub(super) async fn take_when_polled(&self, caller: &str) -> TurnPermit {
-        if let Some(turn) = self.try_take(caller) {
-            return turn;
+    /// A permit, when the caller is the next one, for a stream. If the stream is not polled then, others get the permit, and the caller is in the
+    /// queue again.
+    pub(super) async fn take_when_polled(&self, caller: &str) -> CallerPermit {
+        if let Some(permit) = self.try_take(caller) {
+            return permit;
         }
         let offer = Arc::new(Offer::default());
         let offers = Arc::clone(&offer).repeat(self.clone(), caller.to_owned());
@@ -170,7 +171,7 @@ impl Turns {
         offer.accept().await
     }
 
-    /// Computes a slice, when its caller's turn has come.
+    /// Computes a slice, when its caller has a permit.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the process ends.
@@ -179,11 +180,11 @@ impl Turns {
         caller: &str,
         slice: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let turn = self.take(caller).await?;
+        let permit = self.take(caller).await?;
         let computed = tokio::task::spawn_blocking(move || {
             let computed = slice();
             // Also when its caller has left: the thread is free only now.
-            drop(turn);
+            drop(permit);
             computed
         });
         match computed.await {
@@ -195,9 +196,9 @@ impl Turns {
     }
 
     /// The permit of a caller that has begun.
-    fn permit(&self, caller: &str) -> TurnPermit {
-        TurnPermit {
-            turns: self.clone(),
+    fn permit(&self, caller: &str) -> CallerPermit {
+        CallerPermit {
+            permits: self.clone(),
             caller: caller.to_owned(),
         }
     }
@@ -210,12 +211,12 @@ fn threads() -> usize {
 }
 
 impl State {
-    /// Whether the caller uses fewer than it may.
+    /// Whether the caller has fewer than it may have.
     fn has_share(&self, caller: &str) -> bool {
         self.used.get(caller).is_none_or(|used| *used < self.each)
     }
 
-    /// Begins for a caller if a thread is free and the caller uses fewer than it may.
+    /// Begins for a caller if a permit is free and the caller has fewer than it may have.
     fn try_begin(&mut self, caller: &str) -> bool {
         let may = self.free > 0 && self.has_share(caller);
         if may {
@@ -239,8 +240,8 @@ impl State {
         }
     }
 
-    /// Begins for the next caller in order that still waits. A caller that uses all it may is passed over.
-    fn next(&mut self) -> Option<(String, oneshot::Sender<TurnPermit>)> {
+    /// Begins for the next caller in order that still waits. A caller that has as many as it may have is passed over.
+    fn next(&mut self) -> Option<(String, oneshot::Sender<CallerPermit>)> {
         for _ in 0..self.order.len() {
             let caller = self.order.pop_front()?;
             let has_share = self.has_share(&caller);
@@ -263,23 +264,23 @@ impl State {
     }
 }
 
-impl Drop for TurnPermit {
+impl Drop for CallerPermit {
     fn drop(&mut self) {
         let next = {
-            let mut state = self.turns.lock();
+            let mut state = self.permits.lock();
             state.end(&self.caller);
             state.next()
         };
         if let Some((caller, next)) = next {
-            let turns = self.turns.clone();
-            // Whoever has left in the meantime drops its turn, which is then the next one's.
-            drop(next.send(TurnPermit { turns, caller }));
+            let permits = self.permits.clone();
+            // Whoever has left in the meantime drops its permit, which the next one gets then.
+            drop(next.send(CallerPermit { permits, caller }));
         }
     }
 }
 
 impl Region {
-    /// Computes a slice of a question, when its caller's turn has come.
+    /// Computes a slice of a question, when its caller has a permit.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the process ends.
@@ -288,7 +289,7 @@ impl Region {
         caller: &str,
         slice: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
-        self.inner.turns.compute(caller, slice).await
+        self.inner.permits.compute(caller, slice).await
     }
 }
 
@@ -299,21 +300,21 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn callers_take_turns_however_many_questions_they_have() {
-        let turns = Turns::new(1, usize::MAX);
-        let first = turns.take("one").await.unwrap();
+    async fn callers_alternate_however_many_questions_they_have() {
+        let permits = CallerPermits::new(1, usize::MAX);
+        let first = permits.take("one").await.unwrap();
         let (log, mut told) = tokio::sync::mpsc::unbounded_channel();
         let ask = |caller: &'static str| {
-            let (turns, log) = (turns.clone(), log.clone());
+            let (permits, log) = (permits.clone(), log.clone());
             async move {
-                let turn = turns.take(caller).await.unwrap();
+                let permit = permits.take(caller).await.unwrap();
                 log.send(caller).unwrap();
-                drop(turn);
+                drop(permit);
             }
         };
         let all = ["one", "one", "one", "two", "one", "two"].map(ask);
         let mut all = Box::pin(join_all(all));
-        assert!((&mut all).now_or_never().is_none(), "the only turn is taken");
+        assert!((&mut all).now_or_never().is_none(), "the only permit is taken");
         drop(first);
         all.await;
         drop(log);
@@ -322,33 +323,33 @@ mod tests {
             order.push(caller);
         }
         assert_eq!(order, ["one", "two", "one", "two", "one", "one"]);
-        assert_eq!(turns.lock().free, 1);
+        assert_eq!(permits.lock().free, 1);
     }
 
     #[tokio::test]
-    async fn a_turn_of_one_who_has_left_is_the_next_ones() {
-        let turns = Turns::new(1, usize::MAX);
-        let first = turns.take("one").await.unwrap();
-        let mut left = Box::pin(turns.take("two"));
+    async fn a_permit_of_one_who_has_left_goes_to_the_next() {
+        let permits = CallerPermits::new(1, usize::MAX);
+        let first = permits.take("one").await.unwrap();
+        let mut left = Box::pin(permits.take("two"));
         assert!((&mut left).now_or_never().is_none());
-        let mut waits = Box::pin(turns.take("three"));
+        let mut waits = Box::pin(permits.take("three"));
         assert!((&mut waits).now_or_never().is_none());
-        // The turn is being passed to the one that leaves now.
+        // The permit is being passed to the one that leaves now.
         drop(first);
         drop(left);
         drop(waits.await.unwrap());
-        let state = turns.lock();
+        let state = permits.lock();
         assert_eq!((state.free, state.waiting.len(), state.order.len()), (1, 0, 0));
     }
 
     #[tokio::test]
     async fn a_caller_has_its_share_of_copies_however_many_it_asks_for() {
-        let turns = Turns::new(2, 1);
-        let first = turns.take("one").await.unwrap();
-        let mut second = Box::pin(turns.take("one"));
+        let permits = CallerPermits::new(2, 1);
+        let first = permits.take("one").await.unwrap();
+        let mut second = Box::pin(permits.take("one"));
         assert!((&mut second).now_or_never().is_none(), "it has its share");
-        let other = turns.take("two").await.unwrap();
-        let mut third = Box::pin(turns.take("three"));
+        let other = permits.take("two").await.unwrap();
+        let mut third = Box::pin(permits.take("three"));
         assert!((&mut third).now_or_never().is_none(), "all are taken");
         drop(other);
         let other = third.await.unwrap();
@@ -356,7 +357,7 @@ mod tests {
         drop(first);
         drop(second.await.unwrap());
         drop(other);
-        let state = turns.lock();
+        let state = permits.lock();
         assert_eq!((state.free, state.used.len(), state.waiting.len()), (2, 0, 0));
     }
 }

@@ -12,7 +12,7 @@ use super::{config, servers};
 /// The servers of a configuration, and a digest of the rest, by which the sidecar finds whether another configuration differs in the servers
 /// only. Stored as JSON beside the configuration, for the sidecar that makes a running HAProxy follow it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Membership {
+pub struct ServerList {
     /// SHA-256, in hexadecimal digits, of the configuration without servers, but with the names of those that are backups.
     pub frame: String,
     /// Keywords that follow each server's address.
@@ -42,14 +42,14 @@ pub struct Server {
 }
 
 /// Displays as JSON.
-impl fmt::Display for Membership {
+impl fmt::Display for ServerList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let json = serde_json::to_string(self).map_err(|_| fmt::Error)?;
         f.write_str(&json)
     }
 }
 
-pub(super) fn membership(plan: &Plan<'_>, members: &[&Member]) -> Membership {
+pub(super) fn server_list(plan: &Plan<'_>, members: &[&Member]) -> ServerList {
     let mut frame = config::Config { plan, members: &[] }.to_string();
     let servers = servers::servers(members, plan.ports.len());
     // No command makes a server of a running process a backup, or the reverse: that takes another configuration.
@@ -58,7 +58,7 @@ pub(super) fn membership(plan: &Plan<'_>, members: &[&Member]) -> Membership {
         frame.push_str(backup.name());
         frame.push('\n');
     }
-    Membership {
+    ServerList {
         frame: hex::encode(Sha256::digest(frame.as_bytes())),
         keywords: config::server_keywords(plan),
         backends: plan

@@ -8,15 +8,15 @@ use kube::runtime::watcher::Event;
 
 use super::last_applied::{LastApplied, version};
 
-/// Follows the events of the watch.
+/// How far the watch of Services has come, by its events.
 #[derive(Debug)]
-pub(super) struct ShownServices {
+pub(super) struct WatchProgress {
     last_applied: Arc<LastApplied>,
     /// The current list of the watch includes all Services up to this version.
     listed: u64,
 }
 
-impl ShownServices {
+impl WatchProgress {
     pub(super) fn new(last_applied: Arc<LastApplied>) -> Self {
         Self {
             last_applied,
@@ -67,9 +67,9 @@ mod tests {
         };
         let applied = Arc::new(applied);
         applied.answered(&service("shop", "10"));
-        let mut shown = ShownServices::new(Arc::clone(&applied));
+        let mut progress = WatchProgress::new(Arc::clone(&applied));
         for event in events {
-            shown.observe(event);
+            progress.observe(event);
         }
         if !recorded_first {
             applied.record_service(service("shop", "10"));
@@ -137,10 +137,10 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_a_deleted_service() {
         let applied = Arc::new(LastApplied::of_service(service("shop", "10")));
-        let mut shown = ShownServices::new(Arc::clone(&applied));
-        shown.observe(&Event::Delete(service("shop", "9")));
+        let mut progress = WatchProgress::new(Arc::clone(&applied));
+        progress.observe(&Event::Delete(service("shop", "9")));
         assert_eq!(applied.instances(), 1, "it was made again since");
-        shown.observe(&Event::Delete(service("shop", "11")));
+        progress.observe(&Event::Delete(service("shop", "11")));
         assert_eq!(applied.instances(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Clusters that wait are decided again, in order.
+//! Pending clusters are decided again, in order.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -115,9 +115,9 @@ impl Region {
                 } else {
                     (MAX_ROUND_DURATION / 2, MAX_ROUND_DURATION / 2)
                 };
-                left = self.retry_in_turn(&site, &mut order, of_order).await? + of_rest;
+                left = self.retry_in_order(&site, &mut order, of_order).await? + of_rest;
             }
-            self.retry_in_turn(&site, &mut rest, left).await?;
+            self.retry_in_order(&site, &mut rest, left).await?;
             if rest.is_empty() {
                 rest = order;
             }
@@ -125,7 +125,7 @@ impl Region {
     }
 
     /// Decides again for clusters in this order, for so long or until all are decided. Returns how much time is left.
-    async fn retry_in_turn(
+    async fn retry_in_order(
         &self,
         site: &SharedSite,
         order: &mut VecDeque<ClusterName>,
