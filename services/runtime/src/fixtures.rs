@@ -40,22 +40,38 @@ pub(crate) fn agent(agent: &str) -> Caller {
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
+    /// What tells its name from those of others.
+    number: u32,
 }
 
 impl Authority {
     pub(crate) fn new() -> Self {
-        Self::certified(|params, key| params.self_signed(key).unwrap().pem())
+        Self::self_signed(Self::next_number())
+    }
+
+    /// An authority of the same name, with another key.
+    pub(crate) fn namesake(&self) -> Self {
+        Self::self_signed(self.number)
     }
 
     /// An authority that `above` has certified.
     pub(crate) fn issued_by(above: &Self) -> Self {
-        Self::certified(|params, key| params.signed_by(key, &above.issuer).unwrap().pem())
+        let certify =
+            |params: &CertificateParams, key: &KeyPair| params.signed_by(key, &above.issuer).unwrap().pem();
+        Self::certified(Self::next_number(), certify)
     }
 
-    fn certified(certify: impl FnOnce(&CertificateParams, &KeyPair) -> String) -> Self {
+    /// Of two authorities with one name the wrong one would be tried, and the error be about its signature.
+    fn next_number() -> u32 {
+        AUTHORITIES.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn self_signed(number: u32) -> Self {
+        Self::certified(number, |params, key| params.self_signed(key).unwrap().pem())
+    }
+
+    fn certified(number: u32, certify: impl FnOnce(&CertificateParams, &KeyPair) -> String) -> Self {
         let mut params = CertificateParams::default();
-        // Of two authorities with one name the wrong one would be tried, and the error be about its signature.
-        let number = AUTHORITIES.fetch_add(1, Ordering::Relaxed);
         params
             .distinguished_name
             .push(DnType::CommonName, format!("authority {number}"));
@@ -65,6 +81,7 @@ impl Authority {
         Self {
             issuer: Issuer::new(params, key),
             pem,
+            number,
         }
     }
 

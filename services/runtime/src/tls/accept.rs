@@ -3,8 +3,9 @@
 //! tonic's own TLS can neither reload certificates nor name a peer by its URI, so connections are accepted
 //! here and handed over with the handshake done.
 //!
-//! Until its handshake is done a peer is a stranger. Strangers share the handshake slots ([`ConnectionSlots`]), and each address may fail so often
-//! ([`HandshakeRate`]); identities share the connections ([`Connections`]), each of which belongs to the one that has proven to be it.
+//! Until its handshake is done a peer is a stranger. Strangers share the handshake slots ([`ConnectionSlots`]), and each address may fail, and each
+//! identity may connect again, so often ([`HandshakeRate`]); identities share the connections ([`Connections`]), each of which belongs to the one
+//! that has proven to be it.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -250,14 +251,14 @@ async fn handshake(
             slot.spoke();
             if !rate.begin(address.ip(), Instant::now()) {
                 if let Some(withheld) = log.limited.line(address.ip()) {
-                    tracing::warn!(%address, withheld, "closed without a handshake: too many from this address have failed");
+                    tracing::warn!(%address, withheld, "closed without a handshake: too many from this address have failed, or are of one identity or site");
                 }
                 return (Outcome::Limited, None);
             }
         }
         let (outcome, connection) = finish(&tls, stream, address, &log).await;
-        if connection.is_some() {
-            rate.succeeded(address.ip());
+        if let Some(connection) = &connection {
+            rate.succeeded(address.ip(), connection.peer().identity(), Instant::now());
         }
         (outcome, connection)
     };

@@ -94,7 +94,7 @@ impl Connections {
 }
 
 /// The site whose authority has made the identity.
-fn site(identity: &PeerIdentity) -> Option<&Name> {
+pub(super) fn site(identity: &PeerIdentity) -> Option<&Name> {
     match identity {
         PeerIdentity::Verified(caller) => caller.site(),
         PeerIdentity::PlaintextLoopback => None,

@@ -15,6 +15,7 @@ mod connections;
 mod faults;
 mod handshake_rate;
 mod material;
+mod paths;
 mod peer;
 mod refusal;
 mod reload;
@@ -169,6 +170,16 @@ pub enum Error {
     SharedAuthority {
         /// The file.
         path: PathBuf,
+    },
+    /// A site has more authorities than a handshake should try.
+    #[error("{} holds {found} CA certificates of different names or keys: at most {most} are allowed", path.display())]
+    ManyAuthorities {
+        /// The file.
+        path: PathBuf,
+        /// How many it holds.
+        found: usize,
+        /// How many it may hold.
+        most: usize,
     },
     /// Which of two files counts is not said.
     #[error("{}: --tls-site-ca-dir has another file with CA certificates of this site; remove one", path.display())]

@@ -39,7 +39,7 @@ pub(super) enum Outcome {
     TimedOut,
     /// A newer connection has got its place.
     Evicted,
-    /// Too many handshakes from its address have failed.
+    /// Too many handshakes from its address count.
     Limited,
 }
 

@@ -23,6 +23,7 @@ use sha2::{Digest as _, Sha256};
 use super::Error;
 use super::faults::Faults;
 use super::material::anchors;
+use super::paths;
 use crate::error_chain::chain;
 use crate::identity::{self, Caller, Name, Realm};
 
@@ -33,6 +34,8 @@ const MAX_INTERMEDIATES: usize = 4;
 const MAX_CHAIN_BYTES: usize = 32 * 1024;
 /// Maximum size of a caller's own certificate, in bytes. Those of agents have one KiB.
 const MAX_LEAF_BYTES: usize = 8 * 1024;
+/// Maximum number of CA certificates, each of another name or key, in a site's file. A site that replaces its CA has two.
+const MAX_SITE_ANCHORS: usize = 8;
 
 /// Extensions of the names of authorities' files.
 const AUTHORITY_EXTENSIONS: [&str; 2] = ["crt", "pem"];
@@ -146,13 +149,14 @@ impl Trust {
                 bytes,
             }));
         }
+        let between = || paths::with_distinct_names(intermediates);
         let verified = match (caller.site(), &self.sites) {
             (Some(site), Some(sites)) => {
                 let authority = sites.get(site).ok_or_else(|| {
                     let site = site.clone();
                     super::refusal::refused(identity::Error::NoAuthority { site })
                 })?;
-                authority.verifier.verify_client_cert(leaf, intermediates, now)?
+                authority.verifier.verify_client_cert(leaf, &between(), now)?
             }
             // The region may have certified a site's authority too, so that a CA between proves nothing.
             (None, Some(_)) => {
@@ -166,7 +170,7 @@ impl Trust {
                     error => error,
                 })?
             }
-            (Some(_) | None, None) => self.region.verify_client_cert(leaf, intermediates, now)?,
+            (Some(_) | None, None) => self.region.verify_client_cert(leaf, &between(), now)?,
         };
         if self.denied.holds(leaf, &self.realm.uri(&caller)) {
             let denied = identity::Error::Denied {
@@ -209,7 +213,15 @@ struct SiteAuthority {
 
 impl SiteAuthority {
     fn read(path: &Path, region: &BTreeSet<Vec<u8>>, provider: &Arc<CryptoProvider>) -> Result<Self, Error> {
-        let anchors = anchors(path)?;
+        let mut anchors = anchors(path)?;
+        paths::retain_distinct(&mut anchors);
+        if anchors.len() > MAX_SITE_ANCHORS {
+            return Err(Error::ManyAuthorities {
+                path: path.to_owned(),
+                found: anchors.len(),
+                most: MAX_SITE_ANCHORS,
+            });
+        }
         let keys = keys(&anchors);
         if !keys.is_disjoint(region) {
             return Err(Error::SharedAuthority {

@@ -1,5 +1,6 @@
 //! Questions that need a core for long need permits: as many as there are threads for them, fewer than cores, so that changes always
-//! have a core; for a slice of each question at a time; and one caller after the other, however many questions each of them has.
+//! have a core; for a slice of each question at a time; and one caller after the other, however many questions each of them has. All agents of a
+//! site count as one caller, and alternate among themselves: the owner of the site's CA can issue any number of names.
 //!
 //! A question whose caller has left, or whose deadline has passed, has no further slice. One that needs a copy of a site for several
 //! slices waits for a permit to have one, in the same order: copies of all sites together are few.
@@ -47,8 +48,15 @@ struct State {
     used: HashMap<String, usize>,
     /// By caller, in the order in which they came.
     waiting: HashMap<String, VecDeque<oneshot::Sender<CallerPermit>>>,
-    /// Callers who wait, each once: the next one first.
+    /// By group, its callers who wait, each once: the next one first.
+    groups: HashMap<String, VecDeque<String>>,
+    /// Groups with callers who wait, each once: the next one first.
     order: VecDeque<String>,
+}
+
+/// The callers that share the permits of one: all agents of a site, and of others each by itself.
+fn group(caller: &str) -> &str {
+    caller.split_once("/agent/").map_or(caller, |(site, _)| site)
 }
 
 /// The right of a caller to compute, or to keep a copy of a site, until it is dropped.
@@ -126,6 +134,7 @@ impl CallerPermits {
             each,
             used: HashMap::new(),
             waiting: HashMap::new(),
+            groups: HashMap::new(),
             order: VecDeque::new(),
         })))
     }
@@ -146,7 +155,7 @@ impl CallerPermits {
                 others.push_back(sender);
             } else {
                 state.waiting.insert(caller.to_owned(), [sender].into());
-                state.order.push_back(caller.to_owned());
+                state.enqueue(caller);
             }
             permit
         };
@@ -240,10 +249,40 @@ impl State {
         }
     }
 
-    /// Begins for the next caller in order that still waits. A caller that has as many as it may have is passed over.
+    /// Puts a caller that begins to wait behind the others of its group.
+    fn enqueue(&mut self, caller: &str) {
+        let group = group(caller);
+        if let Some(callers) = self.groups.get_mut(group) {
+            callers.push_back(caller.to_owned());
+        } else {
+            self.groups.insert(group.to_owned(), [caller.to_owned()].into());
+            self.order.push_back(group.to_owned());
+        }
+    }
+
+    /// Begins for a caller of the next group in order that still waits.
     fn next(&mut self) -> Option<(String, oneshot::Sender<CallerPermit>)> {
         for _ in 0..self.order.len() {
-            let caller = self.order.pop_front()?;
+            let group = self.order.pop_front()?;
+            let Some(mut callers) = self.groups.remove(&group) else {
+                continue;
+            };
+            let next = self.next_of(&mut callers);
+            if !callers.is_empty() {
+                self.groups.insert(group.clone(), callers);
+                self.order.push_back(group);
+            }
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
+    }
+
+    /// Begins for the next of these callers that still waits. A caller that has as many as it may have is passed over.
+    fn next_of(&mut self, callers: &mut VecDeque<String>) -> Option<(String, oneshot::Sender<CallerPermit>)> {
+        for _ in 0..callers.len() {
+            let caller = callers.pop_front()?;
             let has_share = self.has_share(&caller);
             let Some(own) = self.waiting.get_mut(&caller) else {
                 continue;
@@ -253,7 +292,7 @@ impl State {
             if own.is_empty() {
                 self.waiting.remove(&caller);
             } else {
-                self.order.push_back(caller.clone());
+                callers.push_back(caller.clone());
             }
             if let Some(next) = next {
                 self.begin(&caller);
@@ -299,8 +338,8 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn callers_alternate_however_many_questions_they_have() {
+    /// The order in which these callers, who wait for the only permit one after the other, have it.
+    async fn order(callers: &[&'static str]) -> Vec<&'static str> {
         let permits = CallerPermits::new(1, usize::MAX);
         let first = permits.take("one").await.unwrap();
         let (log, mut told) = tokio::sync::mpsc::unbounded_channel();
@@ -312,8 +351,7 @@ mod tests {
                 drop(permit);
             }
         };
-        let all = ["one", "one", "one", "two", "one", "two"].map(ask);
-        let mut all = Box::pin(join_all(all));
+        let mut all = Box::pin(join_all(callers.iter().copied().map(ask)));
         assert!((&mut all).now_or_never().is_none(), "the only permit is taken");
         drop(first);
         all.await;
@@ -322,8 +360,25 @@ mod tests {
         while let Some(caller) = told.recv().await {
             order.push(caller);
         }
+        let state = permits.lock();
+        assert_eq!((state.free, state.waiting.len()), (1, 0));
+        assert_eq!((state.groups.len(), state.order.len()), (0, 0));
+        order
+    }
+
+    #[tokio::test]
+    async fn callers_alternate_however_many_questions_they_have() {
+        let order = order(&["one", "one", "one", "two", "one", "two"]).await;
         assert_eq!(order, ["one", "two", "one", "two", "one", "one"]);
-        assert_eq!(permits.lock().free, 1);
+    }
+
+    #[tokio::test]
+    async fn names_of_one_site_take_the_turns_of_one_caller() {
+        const NAMES: [&str; 3] = ["site/a/agent/x", "site/a/agent/y", "site/a/agent/z"];
+        let [x, y, z] = NAMES;
+        let (other, person) = ("site/b/agent/cluster", "operator/agent");
+        let order = order(&[x, x, y, z, other, other, person]).await;
+        assert_eq!(order, [x, other, person, y, other, z, x]);
     }
 
     #[tokio::test]

@@ -176,6 +176,55 @@ async fn a_long_chain_is_refused_before_it_is_verified() {
     why.unwrap_err();
 }
 
+/// The certificates of a PEM text.
+fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
+    let all = CertificateDer::pem_slice_iter(pem.as_bytes());
+    all.collect::<Result<_, _>>().unwrap()
+}
+
+/// What a server with these files decides about chains.
+fn trusted(server: &Disk) -> ServerTls {
+    let metrics = TlsMetrics::registered(&Metrics::default());
+    let loaded = ServerTls::load(&server.server_args(), &realm(), &metrics).unwrap();
+    let (tls, _reloader) = loaded.unwrap();
+    tls
+}
+
+#[test]
+fn of_ca_certificates_of_one_name_the_first_counts() {
+    let (region, site) = (Authority::new(), Authority::new());
+    let between = Authority::issued_by(&site);
+    let namesake = between.namesake();
+    let server = server(&region);
+    server.trust_site("s1", &site);
+    let tls = trusted(&server);
+    let issued = between.issue(&Subject::of_caller(&agent_of("s1")));
+    let verified = |shown: &[&str]| tls.verify(&certificates(&with_chain(&issued, shown).certificate));
+    verified(&[between.pem()]).unwrap();
+    verified(&[between.pem(), namesake.pem()]).unwrap();
+    verified(&[namesake.pem(), between.pem()]).unwrap_err();
+}
+
+#[test]
+fn a_site_has_at_most_eight_authorities() {
+    let region = Authority::new();
+    let authorities: Vec<_> = (0..9).map(|_| Authority::new()).collect();
+    let pems: Vec<_> = authorities.iter().map(Authority::pem).collect();
+    let server = server(&region);
+    server.trust_site("s1", &authorities[0]);
+    let issued = authorities[0].issue(&Subject::of_caller(&agent_of("s1")));
+    let enters = |pem: &str| {
+        server.write("sites/s1.crt", pem);
+        trusted(&server)
+            .verify(&certificates(&issued.certificate))
+            .is_ok()
+    };
+    assert!(enters(&pems[..8].concat()));
+    assert!(!enters(&pems.concat()));
+    // One that is there again counts once.
+    assert!(enters(&[&pems[..8], &[pems[0]; 8][..]].concat().concat()));
+}
+
 #[test]
 fn a_chain_of_32_kib_is_the_longest_that_is_verified() {
     const QUARTER: usize = 8 << 10;
@@ -183,9 +232,7 @@ fn a_chain_of_32_kib_is_the_longest_that_is_verified() {
     let server = server(&region);
     // With the authority of a site, of an operator's chain only the first certificate is read.
     server.trust_site("s1", &Authority::new());
-    let metrics = TlsMetrics::registered(&Metrics::default());
-    let loaded = ServerTls::load(&server.server_args(), &realm(), &metrics).unwrap();
-    let (tls, _reloader) = loaded.unwrap();
+    let tls = trusted(&server);
     let ada = region.issue(&Subject::of_caller(&Caller::Operator { name: name("ada") }));
     let ada = CertificateDer::from_pem_slice(ada.certificate.as_bytes()).unwrap();
     let verified = |bytes: &[usize]| {

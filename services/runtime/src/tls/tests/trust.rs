@@ -169,6 +169,8 @@ fn a_deny_list_that_says_something_else_is_refused() {
 async fn a_hundred_rotations_under_load_fail_no_call() {
     const CLIENTS: usize = 16;
     const ROTATIONS: u64 = 100;
+    // All together connect more slowly than a site and an address may.
+    const PAUSE: Duration = Duration::from_millis(500);
     let (authority, server, served) = scheduler().await;
     let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut clients = JoinSet::new();
@@ -182,12 +184,12 @@ async fn a_hundred_rotations_under_load_fail_no_call() {
         disks.push((caller, disk));
         let uri = served.uri("https");
         clients.spawn(async move {
-            let mut made = 0_u32;
+            let mut connected = Instant::now();
             while !stop.load(Ordering::Relaxed) {
                 call(&channel).await.unwrap();
-                // Each tenth call is by a connection of its own, with the certificate of now.
-                made += 1;
-                if made.is_multiple_of(10) {
+                // Now and then one is by a connection of its own, with the certificate of now.
+                if connected.elapsed() >= PAUSE {
+                    connected = Instant::now();
                     let tls =
                         super::ClientTls::load(&args, &realm(), Caller::Scheduler, &TlsMetrics::default());
                     // A certificate and a key of two rotations: the files are not replaced at once.

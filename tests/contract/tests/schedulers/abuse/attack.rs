@@ -20,6 +20,9 @@ use crate::pki::Pki;
 
 /// How long an attacker waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an attacker keeps a connection at least. Together they connect more slowly than an identity, a site and an address may: the clients that
+/// are measured have the same address.
+pub(crate) const CONNECTED: Duration = Duration::from_secs(3);
 
 /// The attack on one scheduler.
 pub(crate) struct Attack {

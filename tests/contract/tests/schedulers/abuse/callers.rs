@@ -1,6 +1,6 @@
 //! A reader, and a site's load-balancer agent, who call whatever they like.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use proto::{
     inventory::v1::{
@@ -19,7 +19,11 @@ use rand::{Rng as _, rngs::StdRng};
 use sandbox::authority::Caller;
 use tonic::{Streaming, transport::Channel};
 
-use super::{HOSTILE, attack::Attack, numbers};
+use super::{
+    HOSTILE,
+    attack::{Attack, CONNECTED},
+    numbers,
+};
 use crate::killed::site::reference;
 
 /// Callers of each kind, each with a connection of its own and one call after the other.
@@ -33,6 +37,7 @@ struct Hostile {
     who: Caller<'static>,
     rng: StdRng,
     channel: Channel,
+    connected: Instant,
     unread: Vec<Streaming<WatchPlacementsResponse>>,
 }
 
@@ -41,6 +46,7 @@ pub(crate) async fn run(attack: Arc<Attack>, who: Caller<'static>, number: usize
     let mut hostile = Hostile {
         rng: attack.rng(&who.to_string(), number),
         channel: attack.channel(&who),
+        connected: Instant::now(),
         attack: Arc::clone(&attack),
         who,
         unread: Vec::new(),
@@ -92,9 +98,12 @@ impl Hostile {
 
     async fn step(&mut self) {
         match self.rng.random_range(0..16) {
-            0 => self.channel = self.attack.channel(&self.who),
+            0 if self.connected.elapsed() >= CONNECTED => {
+                self.channel = self.attack.channel(&self.who);
+                self.connected = Instant::now();
+            }
             1 => self.watch().await,
-            2..7 => self.read().await,
+            0 | 2..7 => self.read().await,
             7..11 => self.list().await,
             _ => self.change().await,
         }

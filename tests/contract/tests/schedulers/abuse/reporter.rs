@@ -1,6 +1,6 @@
 //! A site's cluster agent that reports whatever it likes: of its own site, and of others.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use proto::{
     inventory::v1::{
@@ -19,7 +19,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Streaming, transport::Channel};
 use vocabulary::labels;
 
-use super::{HOSTILE, attack::Attack, callers::spec, numbers};
+use super::{
+    HOSTILE,
+    attack::{Attack, CONNECTED},
+    callers::spec,
+    numbers,
+};
 use crate::killed::site::reference;
 
 /// How many of them there are, as one identity.
@@ -44,6 +49,7 @@ struct Hostile {
     attack: Arc<Attack>,
     rng: StdRng,
     channel: Channel,
+    connected: Instant,
     streams: Vec<Stream>,
 }
 
@@ -52,6 +58,7 @@ pub(crate) async fn run(attack: Arc<Attack>, number: usize) {
     let mut hostile = Hostile {
         rng: attack.rng("reporter", number),
         channel: attack.channel(&WHO),
+        connected: Instant::now(),
         attack: Arc::clone(&attack),
         streams: Vec::new(),
     };
@@ -154,8 +161,11 @@ impl Hostile {
 
     async fn step(&mut self) {
         match self.rng.random_range(0..10) {
-            0 => self.channel = self.attack.channel(&WHO),
-            1..4 => self.open().await,
+            0 if self.connected.elapsed() >= CONNECTED => {
+                self.channel = self.attack.channel(&WHO);
+                self.connected = Instant::now();
+            }
+            0..4 => self.open().await,
             4..7 => self.report(),
             _ => self.change().await,
         }
