@@ -8,20 +8,22 @@ use serde_json::{Value, json};
 
 use crate::inventory::Inventory;
 
+/// The key of an object of the namespace `metal`.
 pub(crate) fn key(name: &str) -> ObjectKey {
+    key_in("metal", name)
+}
+
+/// The key of an object of a namespace.
+pub(crate) fn key_in(namespace: &str, name: &str) -> ObjectKey {
     ObjectKey {
-        namespace: "metal".to_owned(),
+        namespace: namespace.to_owned(),
         name: name.to_owned(),
     }
 }
 
 /// The cluster `tenant/one`.
 pub(crate) fn reference() -> ClusterId {
-    let key = ObjectKey {
-        namespace: "tenant".to_owned(),
-        name: "one".to_owned(),
-    };
-    ClusterId::new(key, "uid-one")
+    ClusterId::new(key_in("tenant", "one"), "uid-one")
 }
 
 /// An available host whose addresses are in the Secret `NAME-network-data`.

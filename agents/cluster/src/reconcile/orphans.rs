@@ -207,13 +207,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-
-    fn key(namespace: &str, name: &str) -> ObjectKey {
-        ObjectKey {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
+    use crate::fixtures::key_in;
 
     /// The clusters whose passes end within a minute, in this order; in `greedy` none ends.
     async fn ended(clusters: impl IntoIterator<Item = ObjectKey>) -> Vec<String> {
@@ -239,8 +233,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lists_of_one_namespace_delay_no_other() {
-        let greedy = (0..100).map(|number| key("greedy", &format!("c{number}")));
-        let good = [key("good", "a"), key("good", "b"), key("other", "a")];
+        let greedy = (0..100).map(|number| key_in("greedy", &format!("c{number}")));
+        let good = [key_in("good", "a"), key_in("good", "b"), key_in("other", "a")];
         let ended = ended(greedy.chain(good)).await;
         assert_eq!(ended.len(), 3, "{ended:?}");
         assert!(ended.contains(&"good/b".to_owned()), "{ended:?}");
@@ -250,26 +244,30 @@ mod tests {
     fn namespaces_take_turns_with_one_pass_each() {
         let mut queue = Queue::default();
         for name in ["1", "2"] {
-            queue.add(key("a", name));
-            queue.add(key("b", name));
+            queue.add(key_in("a", name));
+            queue.add(key_in("b", name));
         }
-        queue.add(key("a", "1"));
+        queue.add(key_in("a", "1"));
         let begun = [queue.begin(), queue.begin(), queue.begin()];
-        assert_eq!(begun, [Some(key("a", "1")), Some(key("b", "1")), None]);
+        assert_eq!(begun, [Some(key_in("a", "1")), Some(key_in("b", "1")), None]);
         queue.ended("b");
         queue.ended("a");
         let begun = [queue.begin(), queue.begin(), queue.begin()];
-        assert_eq!(begun, [Some(key("b", "2")), Some(key("a", "2")), None]);
-        queue.add(key("a", "2"));
+        assert_eq!(begun, [Some(key_in("b", "2")), Some(key_in("a", "2")), None]);
+        queue.add(key_in("a", "2"));
         queue.ended("a");
-        assert_eq!(queue.begin(), Some(key("a", "2")), "it was named during its pass");
+        assert_eq!(
+            queue.begin(),
+            Some(key_in("a", "2")),
+            "it was named during its pass"
+        );
     }
 
     #[test]
     fn clusters_of_a_namespace_take_turns() {
         let mut queue = Queue::default();
         for name in ["1", "2", "3"] {
-            queue.add(key("a", name));
+            queue.add(key_in("a", name));
         }
         let mut begun = Vec::new();
         for _ in 0..6 {
@@ -287,11 +285,11 @@ mod tests {
     fn few_passes_run_at_once() {
         let mut queue = Queue::default();
         for number in 0..=MAX_CONCURRENT_PASSES {
-            queue.add(key(&format!("n{number:02}"), "c"));
+            queue.add(key_in(&format!("n{number:02}"), "c"));
         }
         let begun = std::iter::from_fn(|| queue.begin()).count();
         assert_eq!(begun, MAX_CONCURRENT_PASSES);
         queue.ended("n00");
-        assert_eq!(queue.begin(), Some(key("n16", "c")));
+        assert_eq!(queue.begin(), Some(key_in("n16", "c")));
     }
 }

@@ -52,7 +52,7 @@ pub fn made_ports<'a>(
     made.extend(
         services
             .filter(|service| service.namespace() == object.namespace() && is_owner(object, service))
-            .map(|service| (service.name_any(), node_ports(service))),
+            .map(|service| (service.name_any(), entry_node_ports(service))),
     );
     made.retain(|name, _| owned(name));
     made
@@ -84,8 +84,8 @@ pub(super) fn recorded_on_nodes(endpoint: &Endpoint) -> BTreeSet<u16> {
     node_port.into_iter().collect()
 }
 
-/// The ports of a Service on nodes.
-pub(super) fn node_ports(service: &Service) -> BTreeSet<u16> {
+/// The node ports of a Service by which entries are matched with it: not that of its health check, which no entry names.
+pub(super) fn entry_node_ports(service: &Service) -> BTreeSet<u16> {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let ports = ports.filter_map(|port| u16::try_from(port.node_port?).ok());
     ports.collect()
@@ -125,7 +125,7 @@ mod tests {
             });
             let service = trimmed_service(serde_json::from_value(service).unwrap());
             assert_eq!(service.spec.as_ref().unwrap().ports.as_ref().unwrap().len(), kept);
-            assert_eq!(node_ports(&service).len(), 2);
+            assert_eq!(entry_node_ports(&service).len(), 2);
             assert!(serde_json::to_string(&service).unwrap().len() < 100_000);
         }
     }

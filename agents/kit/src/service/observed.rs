@@ -181,7 +181,10 @@ impl<'a> Observed<'a> {
     /// The instances of this agent with their node ports; empty where these are not known.
     #[must_use]
     pub fn made_ports(&self) -> MadePorts {
-        self.made_ports_by(existing_ports::node_ports, existing_ports::recorded_on_nodes)
+        self.made_ports_by(
+            existing_ports::entry_node_ports,
+            existing_ports::recorded_on_nodes,
+        )
     }
 
     /// The instances of this agent with the ports that tell them from each other: those of its Services, and what the status has recorded

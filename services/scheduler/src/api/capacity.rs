@@ -302,25 +302,12 @@ impl Count {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, thread};
+    use std::thread;
 
     use futures::FutureExt as _;
 
     use super::*;
-    use crate::{
-        ledger::{CallChanges, Contents, History, commit},
-        policy::Policies,
-    };
-
-    fn region(sites: &[&str]) -> (Region, commit::Writer) {
-        let histories = sites.iter().map(|site| ((*site).to_owned(), History::default()));
-        let contents = Contents {
-            histories: histories.collect::<BTreeMap<_, _>>(),
-            ..Contents::default()
-        };
-        let (committer, writer) = commit::committer(contents.commit);
-        (Region::new(contents, Policies::new(), committer), writer)
-    }
+    use crate::{ledger::CallChanges, region::fixtures::region_of};
 
     fn question() -> Question {
         Question {
@@ -347,7 +334,7 @@ mod tests {
 
     #[tokio::test]
     async fn busy_sites_do_not_hide_one_that_rests() {
-        let (region, _writer) = region(&["a", "b", "c", "d", "z"]);
+        let (region, _writer) = region_of(&["a", "b", "c", "d", "z"]);
         let resting = region.site("z").unwrap();
         let copy = |_: &site::Site| thread::sleep(Duration::from_millis(200));
         let copied = region.read_copying("other", &resting, Duration::MAX, copy).await;
@@ -360,7 +347,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_busy_site_leaves_a_short_deadline_to_others() {
-        let (region, _writer) = region(&["a", "b"]);
+        let (region, _writer) = region_of(&["a", "b"]);
         let locked = region.site("a").unwrap();
         let lock = locked.lock();
         assert_eq!(busy(&region, Duration::from_secs(2)).await, ["a"]);
@@ -369,7 +356,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_question_waits_for_no_permit_after_its_time() {
-        let (region, _writer) = region(&["a", "b"]);
+        let (region, _writer) = region_of(&["a", "b"]);
         let kept = region.site("b").unwrap();
         let read = region.read_copying("one", &kept, Duration::MAX, |_: &site::Site| ());
         // The caller has the one copy that it may have.
@@ -380,7 +367,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_copy_is_begun_after_the_time() {
-        let (region, _writer) = region(&["a"]);
+        let (region, _writer) = region_of(&["a"]);
         let asking = Asking {
             region: &region,
             caller: "one",

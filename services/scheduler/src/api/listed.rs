@@ -120,20 +120,13 @@ impl Found {
 mod tests {
     use super::*;
     use crate::{
-        ledger::{Commit, Contents, History, Refusal, commit},
-        policy::Policies,
+        ledger::{Commit, Refusal},
+        region::fixtures::{contents_of, region_of, region_with},
     };
 
     #[tokio::test]
     async fn a_page_of_all_sites_does_not_wait_for_one_at_work() {
-        let contents = Contents {
-            histories: ["a", "b"]
-                .map(|site| (site.to_owned(), History::default()))
-                .into(),
-            ..Contents::default()
-        };
-        let (committer, _writer) = commit::committer(contents.commit);
-        let region = Region::new(contents, Policies::new(), committer);
+        let (region, _writer) = region_of(&["a", "b"]);
         let site = region.site("a").unwrap();
         let at_work = site.lock();
         let wanted = Wanted {
@@ -149,14 +142,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_stands_when_a_site_that_it_is_not_of_is_reset() {
-        let contents = Contents {
-            histories: ["a", "b"]
-                .map(|site| (site.to_owned(), History::default()))
-                .into(),
-            ..Contents::default()
-        };
-        let (committer, _writer) = commit::committer(contents.commit);
-        let region = Region::new(contents.clone(), Policies::new(), committer);
+        let contents = contents_of(&["a", "b"]);
+        let (region, _writer) = region_with(contents.clone());
         let wanted = Wanted {
             site: "a".to_owned(),
             namespace: String::new(),

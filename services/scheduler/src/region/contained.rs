@@ -85,24 +85,15 @@ mod tests {
 
     use super::*;
     use crate::{
-        ledger::{Contents, History, RecordKey, commit},
+        ledger::{Contents, RecordKey, commit},
         policy::Policies,
         record::Record,
-        region::Region,
+        region::{Region, fixtures::contents_of},
         spec::Spec,
     };
 
-    /// What two sites without clusters begin with.
-    fn two_sites() -> Contents {
-        let histories = ["a", "b"].map(|site| (site.to_owned(), History::default()));
-        Contents {
-            histories: histories.into(),
-            ..Contents::default()
-        }
-    }
-
     /// A region whose clock is this.
-    fn region_of(
+    fn region_with_clock(
         contents: Contents,
         clock: impl Fn() -> SystemTime + Send + Sync + 'static,
     ) -> (Region, commit::Writer) {
@@ -114,7 +105,7 @@ mod tests {
     /// A region of two sites whose clock panics so many times.
     fn region(bugs: &Arc<AtomicU32>) -> (Region, commit::Writer) {
         let bugs = Arc::clone(bugs);
-        region_of(two_sites(), move || {
+        region_with_clock(contents_of(&["a", "b"]), move || {
             let left = bugs.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
             assert!(left.is_err(), "a bug");
             SystemTime::UNIX_EPOCH
@@ -170,7 +161,7 @@ mod tests {
         // Each time that the clock is read in a task something is done: the site's policy changes, then each cluster is settled.
         let done = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&done);
-        let (region, _writer) = region_of(contents, move || {
+        let (region, _writer) = region_with_clock(contents, move || {
             assert_ne!(counted.fetch_add(1, Ordering::Relaxed), 1, "a bug");
             SystemTime::UNIX_EPOCH
         });

@@ -11,6 +11,8 @@ mod cooldowns;
 mod copies;
 mod copy_memory;
 mod deciding;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod pending_clusters;
 mod policies;
 mod reading;
@@ -45,7 +47,7 @@ use shared::run_blocking;
 
 use crate::{
     error::Error,
-    ledger::{Commit, Contents, History, SitePosition, commit::Committer},
+    ledger::{Contents, SitePosition, commit::Committer},
     policy::{self, Policies},
     record::Record,
     site::{Apply, Author, Limit, Limits, Outcome, Repaired, Site},
@@ -202,16 +204,7 @@ impl Region {
             Limit::Sites.require(name, sites.len() + 1, self.limits().sites)?;
         }
         let new = || {
-            let policy = self.policy_of(name);
-            let history = History::default();
-            let mut site = Site::new(
-                name.to_owned(),
-                policy,
-                BTreeMap::new(),
-                Commit::NONE,
-                None,
-                history,
-            );
+            let mut site = Site::without_records(name, self.policy_of(name));
             site.set_limits(self.limits());
             self.inner.appeared.notify_one();
             Arc::new(SharedSite::new(site))

@@ -145,32 +145,17 @@ fn pauses() -> ExponentialBackoff {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use tokio::task::JoinSet;
 
     use super::*;
-    use crate::{
-        ledger::{Contents, History, commit},
-        policy::Policies,
-    };
+    use crate::region::fixtures::region_of;
 
     /// Callers of one site: more than there are permits for copies on a machine of 30 cores.
     const CALLERS: usize = 60;
 
-    fn region() -> (Region, commit::Writer) {
-        let histories = ["a", "b"].map(|site| (site.to_owned(), History::default()));
-        let contents = Contents {
-            histories: BTreeMap::from(histories),
-            ..Contents::default()
-        };
-        let (committer, writer) = commit::committer(contents.commit);
-        (Region::new(contents, Policies::new(), committer), writer)
-    }
-
     #[tokio::test]
     async fn who_waits_for_a_site_keeps_no_copy_of_others() {
-        let (region, _writer) = region();
+        let (region, _writer) = region_of(&["a", "b"]);
         let (busy, other) = (region.site("a").unwrap(), region.site("b").unwrap());
         let changes = busy.lock();
         let mut waiting = JoinSet::new();
@@ -199,7 +184,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_site_at_work_is_given_up_after_the_patience() {
-        let (region, _writer) = region();
+        let (region, _writer) = region_of(&["a", "b"]);
         let busy = region.site("a").unwrap();
         let changes = busy.lock();
         let begun = Instant::now();
@@ -227,7 +212,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_read_needs_no_moment_with_free_lock_and_permit() {
-        let (region, _writer) = region();
+        let (region, _writer) = region_of(&["a", "b"]);
         let (busy, other) = (region.site("a").unwrap(), region.site("b").unwrap());
         let mut copies: JoinSet<()> = JoinSet::new();
         for number in 0..CALLERS {
@@ -253,7 +238,7 @@ mod tests {
     #[tokio::test]
     async fn reads_at_once_leave_their_site_time_for_changes() {
         const TOOK: Duration = Duration::from_millis(20);
-        let (region, _writer) = region();
+        let (region, _writer) = region_of(&["a", "b"]);
         let site = region.site("a").unwrap();
         let copy = async |caller: &str| {
             let read = region.read_copying(caller, &site, Duration::MAX, |_: &Site| std::thread::sleep(TOOK));

@@ -77,6 +77,13 @@ pub struct Summary {
 }
 
 impl Site {
+    /// A site of which the ledger holds nothing; not synced yet.
+    #[must_use]
+    pub fn without_records(name: &str, policy: Policy) -> Self {
+        let (records, history) = (BTreeMap::new(), History::default());
+        Self::new(name.to_owned(), policy, records, Commit::NONE, None, history)
+    }
+
     /// A site with the records that the ledger holds of it, the last of them `removed` with that commit; not synced yet.
     #[must_use]
     pub fn new(

@@ -13,14 +13,12 @@ use futures::future::BoxFuture;
 use prost::bytes::Bytes;
 use runtime::{
     identity::Caller,
-    metrics::Metrics,
     telemetry::AUDIT,
     tls::{Peer, PeerIdentity},
 };
 use scheduler::{
     admission::{self, CallMetrics, Limits},
     call::Call,
-    server,
 };
 use tokio::time::timeout;
 use tonic::{Code, Status, body::Body, server::NamedService, service::Routes};
@@ -29,7 +27,7 @@ use tower::ServiceExt as _;
 
 use crate::{
     fixtures::{Served, agent, operator, reader},
-    raw::{request, send},
+    raw::{Raw, request, send, send_request},
 };
 
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
@@ -113,13 +111,8 @@ async fn denials_are_audited_with_object_and_request_id() {
             "object=\"a: cluster tenant/one uid\"",
         ),
     ] {
-        let call = Call::ApplyCluster;
         let channel = served.channel(&caller);
-        let made = send(
-            &channel,
-            call.descriptor().path,
-            tokio_stream::once(request(call, "a")),
-        );
+        let made = send_request(&channel, Call::ApplyCluster, "a");
         let denied = made.await.unwrap_err();
         assert_eq!(denied.code(), Code::PermissionDenied, "{denied}");
         let lines = audited(&caller.to_string());
@@ -145,12 +138,7 @@ async fn changes_and_exports_are_audited_and_questions_are_not() {
     let caller = operator("zoe");
     let channel = served.channel(&caller);
     for call in [Call::ListHosts, Call::ResetSiteFence, Call::ExportLedger] {
-        let made = send(
-            &channel,
-            call.descriptor().path,
-            tokio_stream::once(request(call, "a")),
-        );
-        made.await.unwrap();
+        send_request(&channel, call, "a").await.unwrap();
     }
     until_audited("operator/zoe", "ExportLedger").await;
     let lines = audited("operator/zoe");
@@ -262,23 +250,11 @@ async fn calls_that_are_dropped_are_audited() {
 async fn denials_beyond_the_limit_are_shed_and_all_are_counted() {
     const CALLS: usize = 200;
     listen();
-    let metrics = Metrics::default();
-    let calls = CallMetrics::registered(&metrics);
-    let served = Served::with(|terms| {
-        server::guarded_routes(&terms, Limits::default(), calls)
-            .unwrap()
-            .1
-    })
-    .await;
+    let (served, metrics) = Served::counted(Limits::default()).await;
     let channel = served.channel(&reader("mallory"));
     let (mut denied, mut shed) = (BTreeSet::new(), 0);
     for _ in 0..CALLS {
-        let call = Call::ReleaseCluster;
-        let made = send(
-            &channel,
-            call.descriptor().path,
-            tokio_stream::once(request(call, "a")),
-        );
+        let made = send_request(&channel, Call::ReleaseCluster, "a");
         let refused = made.await.unwrap_err();
         if refused.code() == Code::PermissionDenied {
             denied.insert(request_id(&refused));
@@ -311,33 +287,23 @@ async fn denials_beyond_the_limit_are_shed_and_all_are_counted() {
     }
 }
 
-/// A scheduler whose calls are counted in the metrics.
-async fn counted(limits: Limits) -> (Served, Metrics) {
-    let metrics = Metrics::default();
-    let calls = CallMetrics::registered(&metrics);
-    let served = Served::with(|terms| server::guarded_routes(&terms, limits, calls).unwrap().1).await;
-    (served, metrics)
-}
-
 #[tokio::test]
 async fn who_finds_no_room_fills_no_log() {
     const CALLS: usize = 1000;
     listen();
-    let (served, metrics) = counted(Limits::default().identities(1)).await;
+    let (served, metrics) = Served::counted(Limits::default().identities(1)).await;
     let first = served.channel(&reader("first"));
     let path = Call::HealthWatch.descriptor().path;
     let open = tokio_stream::once(request(Call::HealthWatch, ""));
     let mut client = tonic::client::Grpc::new(first.clone());
     client.ready().await.unwrap();
     let watch = client
-        .streaming(tonic::Request::new(open), path.parse().unwrap(), crate::raw::Raw)
+        .streaming(tonic::Request::new(open), path.parse().unwrap(), Raw)
         .await
         .unwrap();
     let second = served.channel(&reader("second"));
-    let call = Call::ListSites;
     for _ in 0..CALLS {
-        let one = tokio_stream::once(request(call, ""));
-        let status = send(&second, call.descriptor().path, one).await.unwrap_err();
+        let status = send_request(&second, Call::ListSites, "").await.unwrap_err();
         let info = status.get_details_error_info().unwrap();
         assert_eq!(info.metadata["limit"], "identities");
     }
@@ -355,7 +321,7 @@ async fn who_finds_no_room_fills_no_log() {
 async fn unknown_methods_are_audited_within_a_rate() {
     const CALLS: usize = 200;
     listen();
-    let (served, metrics) = counted(Limits::default()).await;
+    let (served, metrics) = Served::counted(Limits::default()).await;
     let channel = served.channel(&reader("curious"));
     let (mut denied, mut shed) = (BTreeSet::new(), 0);
     for _ in 0..CALLS {

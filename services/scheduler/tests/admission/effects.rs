@@ -9,14 +9,13 @@ use std::{
 
 use futures::future::BoxFuture;
 use proto::inventory::v1::inventory_service_server::InventoryServiceServer;
-use runtime::{identity::Caller, metrics::Metrics, tls::Channel};
+use runtime::{identity::Caller, metrics::Metrics};
 use scheduler::{
     admission::{self, CallMetrics, Limit, Limits},
     api::Inventory,
     call::{Call, Callers},
     error::Error,
     ledger::{Fence, SitePosition},
-    server,
     term::Terms,
 };
 use tonic::{Code, Status, body::Body, server::NamedService, service::Routes};
@@ -24,7 +23,7 @@ use tonic::{Code, Status, body::Body, server::NamedService, service::Routes};
 use crate::{
     audit::{audited, listen, until_audited, warnings},
     fixtures::{Served, agent, apply, operator, reader},
-    raw::{request, send},
+    raw::send_request,
 };
 
 /// Time between two notices in these tests.
@@ -70,22 +69,7 @@ async fn until_noticed(identity: &Caller, kind: &str, count: u64) -> usize {
 }
 
 async fn noticing() -> Served {
-    let limits = Limits::default().notices(NOTICES);
-    Served::with(|terms| {
-        server::guarded_routes(&terms, limits, CallMetrics::default())
-            .unwrap()
-            .1
-    })
-    .await
-}
-
-async fn made(channel: &Channel, call: Call, site: &str) -> Result<(), Status> {
-    send(
-        channel,
-        call.descriptor().path,
-        tokio_stream::once(request(call, site)),
-    )
-    .await
+    Served::limited(Limits::default().notices(NOTICES)).await
 }
 
 #[tokio::test]
@@ -102,7 +86,7 @@ async fn every_change_and_export_has_a_complete_line() {
             }
         };
         // Calls that fail are audited as well.
-        let _ = made(&served.channel(caller), call, "row").await;
+        let _ = send_request(&served.channel(caller), call, "row").await;
         if call.descriptor().audited {
             let says = format!("call=\"{}\"", call.name());
             until_audited(&caller.to_string(), &says).await;
@@ -247,7 +231,7 @@ async fn a_read_that_stages_is_audited_as_a_change() {
     let caller = reader("unusual");
     let channel = served.channel(&caller);
     for _ in 0..2 {
-        made(&channel, Call::GetPlacement, "a").await.unwrap();
+        send_request(&channel, Call::GetPlacement, "a").await.unwrap();
     }
     // There is nothing to reset the second time, and reads that change nothing have no line.
     let all = audited(&caller.to_string());
@@ -260,7 +244,9 @@ async fn a_read_that_stages_is_audited_as_a_change() {
         "{line}"
     );
 
-    let refused = made(&channel, Call::ListPlacements, "a").await.unwrap_err();
+    let refused = send_request(&channel, Call::ListPlacements, "a")
+        .await
+        .unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     let text = metrics.encode().unwrap();
     let sample = "sip_scheduler_calls_shed_total{method=\"ListPlacements\",limit=\"exports\"} 1\n";
@@ -277,10 +263,10 @@ async fn calls_that_change_nothing_are_counted_in_notices() {
     let (channel, calm) = (served.channel(&flood), served.channel(&other));
     let begun = Instant::now();
     for _ in 0..=CALLS {
-        made(&channel, Call::ApplyCluster, "flood").await.unwrap();
+        send_request(&channel, Call::ApplyCluster, "flood").await.unwrap();
     }
     for _ in 0..2 {
-        made(&calm, Call::ApplyCluster, "calm").await.unwrap();
+        send_request(&calm, Call::ApplyCluster, "calm").await.unwrap();
     }
     assert_eq!(lines(&other, "called").len(), 1, "the flood is not the other's");
     assert_eq!(lines(&flood, "changed").len(), 1, "the first call");
@@ -300,7 +286,7 @@ async fn every_failed_call_of_an_operator_has_a_line() {
     let channel = served.channel(&caller);
     for call in [Call::ReleaseOrphan, Call::RepairSite] {
         for _ in 0..CALLS {
-            made(&channel, call, "nowhere").await.unwrap_err();
+            send_request(&channel, call, "nowhere").await.unwrap_err();
         }
         let mut lines = lines(&caller, "called");
         lines.retain(|line| text(line, "call") == call.name());
@@ -340,7 +326,9 @@ async fn denials_without_a_line_are_counted_in_notices() {
     let pest = reader("pest");
     let channel = served.channel(&pest);
     for _ in 0..CALLS {
-        made(&channel, Call::ReleaseCluster, "a").await.unwrap_err();
+        send_request(&channel, Call::ReleaseCluster, "a")
+            .await
+            .unwrap_err();
     }
     let written = u64::try_from(lines(&pest, "denied").len()).unwrap();
     assert!((40..CALLS).contains(&written), "{written}");

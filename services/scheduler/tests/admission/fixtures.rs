@@ -2,10 +2,11 @@
 
 use std::{
     net::SocketAddr,
+    ops::Range,
     path::PathBuf,
     sync::Arc,
     thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use futures::executor::block_on;
@@ -25,9 +26,11 @@ use runtime::{
     tls::{self, Channel, ClientTls, ClientTlsArgs, Listener, ServerTlsArgs, TlsMetrics},
 };
 use scheduler::{
+    admission::{CallMetrics, Limits},
     ledger::{Ledger, StageMetrics, commit, redb::Redb},
     policy::Policies,
     region::Region,
+    server,
     term::{Standing, Term, Terms},
 };
 use tempfile::TempDir;
@@ -149,7 +152,7 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) async fn start() -> Self {
-        Self::with(|terms| scheduler::server::routes(&terms).unwrap().1).await
+        Self::with(|terms| server::routes(&terms).unwrap().1).await
     }
 
     pub(crate) async fn with(routes: impl FnOnce(Terms) -> Routes) -> Self {
@@ -182,6 +185,19 @@ impl Served {
         let reports = served.report("a").await;
         served.reports.push(reports);
         served
+    }
+
+    /// With these limits.
+    pub(crate) async fn limited(limits: Limits) -> Self {
+        Self::counted(limits).await.0
+    }
+
+    /// The same, and the metrics in which its calls are counted.
+    pub(crate) async fn counted(limits: Limits) -> (Self, Metrics) {
+        let metrics = Metrics::default();
+        let calls = CallMetrics::registered(&metrics);
+        let served = Self::with(|terms| server::guarded_routes(&terms, limits, calls).unwrap().1).await;
+        (served, metrics)
     }
 
     /// A connection of its own.
@@ -289,4 +305,22 @@ pub(crate) fn apply(site: &str, name: &str, generation: i64, workers: u32) -> Ap
         created: None,
         spec: Some(spec(workers)),
     }
+}
+
+/// How long each of these generations of a cluster takes to be declared, one after the other; in ascending order.
+pub(crate) async fn durations_of_changes(
+    client: &mut PlacementServiceClient<Channel>,
+    site: &str,
+    generations: Range<i64>,
+) -> Vec<Duration> {
+    let mut took = Vec::new();
+    for generation in generations {
+        let started = Instant::now();
+        let workers = u32::try_from(generation % 3).unwrap();
+        let change = apply(site, "measured", generation, workers);
+        client.apply_cluster(change).await.unwrap();
+        took.push(started.elapsed());
+    }
+    took.sort_unstable();
+    took
 }

@@ -17,7 +17,7 @@ use tonic::{
 
 use crate::{
     fixtures::{Authority, Served, agent, operator, reader, realm, revoked},
-    raw::{request, send},
+    raw::{send, send_request},
 };
 
 /// Who may call a method about site `a`, of those that have a certificate of the region: that site's cluster agent, its other
@@ -49,15 +49,6 @@ fn row(call: Call) -> [bool; 6] {
 /// The agents of a site besides the cluster agent.
 const OTHER_AGENTS: [&str; 3] = ["load-balancer", "jump-host", "dex"];
 
-async fn made(channel: &Channel, call: Call) -> Result<(), Status> {
-    send(
-        channel,
-        call.descriptor().path,
-        tokio_stream::once(request(call, "a")),
-    )
-    .await
-}
-
 #[tokio::test]
 async fn every_method_is_for_whom_the_table_says() {
     let served = Served::start().await;
@@ -76,7 +67,7 @@ async fn every_method_is_for_whom_the_table_says() {
         let column = *column;
         for call in Call::ALL {
             // A connection each: one identity's refusals are not another's, whatever they share.
-            let made = made(&served.channel(caller), call).await;
+            let made = send_request(&served.channel(caller), call, "a").await;
             let code = made.as_ref().map_or_else(Status::code, |()| Code::Ok);
             assert_ne!(code, Code::Unauthenticated, "{caller} {call:?}");
             let denied = code == Code::PermissionDenied;
@@ -161,7 +152,7 @@ async fn only_certificates_of_the_region_are_accepted() {
         ("no TLS", plain),
     ] {
         for call in Call::ALL {
-            let refused = made(&channel, call).await.unwrap_err();
+            let refused = send_request(&channel, call, "a").await.unwrap_err();
             let before_any_handler = [Code::Unavailable, Code::Unknown, Code::Internal, Code::Cancelled];
             assert!(
                 before_any_handler.contains(&refused.code()),
@@ -171,7 +162,7 @@ async fn only_certificates_of_the_region_are_accepted() {
     }
     // And with one all is well.
     let good = client(&served, Some(served.authority.issue(&cluster, soon))).unwrap();
-    made(&good, Call::ListHosts).await.unwrap();
+    send_request(&good, Call::ListHosts, "a").await.unwrap();
     let good = foreign_client(&served, Some(served.authority.issue(&cluster, soon)));
-    made(&good, Call::ListHosts).await.unwrap();
+    send_request(&good, Call::ListHosts, "a").await.unwrap();
 }

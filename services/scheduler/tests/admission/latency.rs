@@ -1,22 +1,15 @@
 //! What others' calls take beside calls of one identity that hang.
 
-use std::{
-    num::NonZeroU32,
-    time::{Duration, Instant},
-};
+use std::{num::NonZeroU32, time::Duration};
 
 use proto::placement::v1::placement_service_client::PlacementServiceClient;
 use runtime::tls::Channel;
-use scheduler::{
-    admission::{CallMetrics, Limits},
-    call::Call,
-    server,
-};
+use scheduler::{admission::Limits, call::Call};
 use tokio::{task::JoinSet, time::timeout};
 use tonic::{Code, Status};
 
 use crate::{
-    fixtures::{Served, agent, apply, reader},
+    fixtures::{Served, agent, durations_of_changes, reader},
     raw::{answer, request},
 };
 
@@ -35,17 +28,7 @@ const ATTEMPTS: i64 = 4;
 
 /// The 99th percentile of so many changes, one after the other.
 async fn p99(client: &mut PlacementServiceClient<Channel>, first: i64) -> Duration {
-    let mut took = Vec::new();
-    for generation in first..first + CALLS {
-        let started = Instant::now();
-        let workers = u32::try_from(generation % 3).unwrap();
-        client
-            .apply_cluster(apply("b", "measured", generation, workers))
-            .await
-            .unwrap();
-        took.push(started.elapsed());
-    }
-    took.sort_unstable();
+    let took = durations_of_changes(client, "b", first..first + CALLS).await;
     took[took.len() * 99 / 100]
 }
 
@@ -92,9 +75,7 @@ async fn hanging_calls_of_one_identity_do_not_slow_others() {
     let _alone = crate::ALONE.lock().await;
     // What hangs is measured here: who exceeds the rate so far is disconnected.
     let rate = NonZeroU32::new(100_000).unwrap();
-    let limits = Limits::default().arrival(PATIENCE).rate(rate);
-    let calls = CallMetrics::default();
-    let served = Served::with(|terms| server::guarded_routes(&terms, limits, calls).unwrap().1).await;
+    let served = Served::limited(Limits::default().arrival(PATIENCE).rate(rate)).await;
     let _site = served.report("b").await;
     let mut client = served.placements(&agent("b", "cluster"));
     p99(&mut client, 1).await;

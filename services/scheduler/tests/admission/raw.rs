@@ -110,6 +110,12 @@ pub(crate) async fn send(
     answered.unwrap_or_else(late)
 }
 
+/// Sends one request about `site`, as [`request`] makes it.
+pub(crate) async fn send_request(channel: &Channel, call: Call, site: &str) -> Result<(), Status> {
+    let message = tokio_stream::once(request(call, site));
+    send(channel, call.descriptor().path, message).await
+}
+
 /// A request that is good enough to be read, about `site`.
 pub(crate) fn request(call: Call, site: &str) -> Bytes {
     let of = |name: &str| name.to_owned();

@@ -17,7 +17,7 @@ use runtime::{metrics::Metrics, tls::Channel};
 use tokio::task::JoinSet;
 use tonic::{Response, Status};
 
-use crate::fixtures::{Served, agent, apply, cluster, reader, spec};
+use crate::fixtures::{Served, agent, apply, cluster, durations_of_changes, reader, spec};
 
 /// Hosts of the site that is asked about: each of its copies takes one.
 const HOSTS: usize = 1000;
@@ -44,22 +44,36 @@ async fn find_capacity(channel: Channel) -> Result<Response<FindCapacityResponse
         .await
 }
 
-/// The median of so many changes of site `b`, one after the other.
-async fn median(client: &mut PlacementServiceClient<Channel>, round: i64) -> Duration {
-    median_of(client, "b", round).await
+/// The median of so many changes of a site, one after the other.
+async fn median(client: &mut PlacementServiceClient<Channel>, site: &str, round: i64) -> Duration {
+    let first = round * CALLS + 1;
+    let took = durations_of_changes(client, site, first..first + CALLS).await;
+    took[took.len() / 2]
 }
 
-async fn median_of(client: &mut PlacementServiceClient<Channel>, site: &str, round: i64) -> Duration {
-    let mut took = Vec::new();
-    for generation in round * CALLS + 1..=(round + 1) * CALLS {
-        let started = Instant::now();
-        let workers = u32::try_from(generation % 3).unwrap();
-        let change = apply(site, "measured", generation, workers);
-        client.apply_cluster(change).await.unwrap();
-        took.push(started.elapsed());
+/// Measures changes of a site beside the calls that `begin` starts in each round. `limit`: how long they may take then, from how long they take
+/// without other calls.
+async fn changes_are_answered_beside(
+    (served, site): (&Served, &str),
+    calls: &str,
+    limit: impl Fn(Duration) -> Duration,
+    begin: impl AsyncFn() -> JoinSet<()>,
+) {
+    let mut client = served.placements(&agent(site, "cluster"));
+    median(&mut client, site, 0).await;
+    let mut figures = Vec::new();
+    for round in 0..ROUNDS {
+        let quiet = median(&mut client, site, 2 * round + 1).await;
+        let mut asked = begin().await;
+        let beside = median(&mut client, site, 2 * round + 2).await;
+        asked.shutdown().await;
+        println!("ApplyCluster, median: {quiet:?} quiet, {beside:?} beside {QUESTIONS} {calls}");
+        if beside < limit(quiet) {
+            return;
+        }
+        figures.push((quiet, beside));
     }
-    took.sort_unstable();
-    took[took.len() / 2]
+    panic!("quiet, and beside {QUESTIONS} {calls}: {figures:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -68,14 +82,11 @@ async fn changes_are_answered_beside_one_readers_scans() {
     let served = Served::start().await;
     let _large = served.report_hosts("large", HOSTS).await;
     let _site = served.report("b").await;
-    let mut client = served.placements(&agent("b", "cluster"));
-    median(&mut client, 0).await;
-
-    let mut figures = Vec::new();
-    for round in 0..ROUNDS {
-        let quiet = median(&mut client, 2 * round + 1).await;
+    let scans = format!("scans of {COPIES} copies");
+    let limit = |quiet: Duration| 4 * quiet + Duration::from_millis(5);
+    changes_are_answered_beside((&served, "b"), &scans, limit, async || {
         let channel = served.channel(&reader("scanning"));
-        let mut asked = JoinSet::new();
+        let mut asked: JoinSet<()> = JoinSet::new();
         for _ in 0..QUESTIONS {
             let channel = channel.clone();
             asked.spawn(async move {
@@ -89,15 +100,9 @@ async fn changes_are_answered_beside_one_readers_scans() {
         while decisions(&served.metrics) < before + 10 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let beside = median(&mut client, 2 * round + 2).await;
-        asked.shutdown().await;
-        println!("ApplyCluster, median: {quiet:?} quiet, {beside:?} beside {QUESTIONS} scans");
-        if beside < 4 * quiet + Duration::from_millis(5) {
-            return;
-        }
-        figures.push((quiet, beside));
-    }
-    panic!("quiet, and beside {QUESTIONS} scans of {COPIES} copies: {figures:?}");
+        asked
+    })
+    .await;
 }
 
 /// How many decisions were made for questions about capacity.
@@ -280,8 +285,6 @@ async fn lists_that_find_nothing_hold_up_no_change_of_their_site() {
     let _alone = crate::ALONE.lock().await;
     let served = Served::start().await;
     let _large = served.report_hosts("large", MANY).await;
-    let mut client = served.placements(&agent("large", "cluster"));
-    median_of(&mut client, "large", 0).await;
     let nobody = ListHostsRequest {
         site: "large".to_owned(),
         label_selector: Some(LabelSelector {
@@ -290,11 +293,10 @@ async fn lists_that_find_nothing_hold_up_no_change_of_their_site() {
         }),
         ..ListHostsRequest::default()
     };
-    let mut figures = Vec::new();
-    for round in 0..ROUNDS {
-        let quiet = median_of(&mut client, "large", 2 * round + 1).await;
+    let limit = |quiet: Duration| 2 * quiet + Duration::from_millis(10);
+    changes_are_answered_beside((&served, "large"), "lists that find nothing", limit, async || {
         let channel = served.channel(&reader("looking"));
-        let mut asked = JoinSet::new();
+        let mut asked: JoinSet<()> = JoinSet::new();
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
         for _ in 0..QUESTIONS {
             let (channel, nobody, tell) = (channel.clone(), nobody.clone(), tell.clone());
@@ -309,13 +311,7 @@ async fn lists_that_find_nothing_hold_up_no_change_of_their_site() {
         }
         // They are at work, not on their way.
         told.recv().await.unwrap();
-        let beside = median_of(&mut client, "large", 2 * round + 2).await;
-        asked.shutdown().await;
-        println!("ApplyCluster, median: {quiet:?} quiet, {beside:?} beside {QUESTIONS} lists");
-        if beside < 2 * quiet + Duration::from_millis(10) {
-            return;
-        }
-        figures.push((quiet, beside));
-    }
-    panic!("quiet, and beside {QUESTIONS} lists that find nothing: {figures:?}");
+        asked
+    })
+    .await;
 }

@@ -1,9 +1,6 @@
 //! What a site reports fills no log, whatever it is.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant, SystemTime},
-};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures::FutureExt as _;
 use placement::Policy;
@@ -11,7 +8,7 @@ use proto::inventory::v1::{self as wire, HostRef};
 use scheduler::{
     convert,
     ledger::{
-        Commit, Fence, History,
+        Commit, Fence,
         commit::{self, Committer},
     },
     site::{Author, Limits, Session, Site},
@@ -24,15 +21,7 @@ const REPORTS: usize = 100;
 
 /// A site that may have so many hosts.
 fn site(name: &str, hosts: usize) -> Site {
-    let (policy, history) = (Policy::default(), History::default());
-    let mut site = Site::new(
-        name.to_owned(),
-        policy,
-        BTreeMap::new(),
-        Commit::NONE,
-        None,
-        history,
-    );
+    let mut site = Site::without_records(name, Policy::default());
     site.set_limits(Limits {
         hosts,
         ..Limits::default()

@@ -13,11 +13,7 @@ use prost::{
     bytes::Bytes,
     encoding::{WireType, encode_key, encode_varint},
 };
-use scheduler::{
-    admission::{CallMetrics, Limits},
-    call::Call,
-    server,
-};
+use scheduler::{admission::Limits, call::Call};
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
@@ -29,16 +25,11 @@ use tonic_types::StatusExt as _;
 
 use crate::{
     fixtures::{Served, agent, reader},
-    raw::{request, send},
+    raw::{request, send, send_request},
 };
 
 /// A field that no request has: it is skipped when a message is decoded.
 const UNKNOWN_FIELD: u32 = 15_000;
-
-async fn with(limits: Limits) -> Served {
-    let calls = CallMetrics::default();
-    Served::with(|terms| server::guarded_routes(&terms, limits, calls).unwrap().1).await
-}
 
 fn reason(status: &Status) -> String {
     status
@@ -53,9 +44,7 @@ async fn who_is_refused_again_and_again_is_read_more_slowly() {
     const TIME: Duration = Duration::from_secs(3);
     const CONNECTIONS: u32 = 4;
     const CALLS: u32 = 16;
-    let served = with(Limits::default().rate(NonZeroU32::new(RATE).unwrap())).await;
-    let path = Call::GetHost.descriptor().path;
-    let ask = || tokio_stream::once(request(Call::GetHost, "a"));
+    let served = Served::limited(Limits::default().rate(NonZeroU32::new(RATE).unwrap())).await;
     let begun_all = Instant::now();
     let (refused, mut calls) = (Arc::new(AtomicU32::new(0)), JoinSet::new());
     for _ in 0..CONNECTIONS {
@@ -64,8 +53,7 @@ async fn who_is_refused_again_and_again_is_read_more_slowly() {
             let (channel, refused) = (channel.clone(), Arc::clone(&refused));
             calls.spawn(async move {
                 loop {
-                    let answered =
-                        send(&channel, path, tokio_stream::once(request(Call::GetHost, "a"))).await;
+                    let answered = send_request(&channel, Call::GetHost, "a").await;
                     if answered.is_err_and(|status| status.code() == Code::ResourceExhausted) {
                         refused.fetch_add(1, Ordering::Relaxed);
                     }
@@ -76,7 +64,7 @@ async fn who_is_refused_again_and_again_is_read_more_slowly() {
     tokio::time::sleep(TIME).await;
     // Another identity of the same kind is not slowed.
     let begun = Instant::now();
-    let patient = send(&served.channel(&reader("patient")), path, ask()).await;
+    let patient = send_request(&served.channel(&reader("patient")), Call::GetHost, "a").await;
     assert!(!patient.is_err_and(|status| status.code() == Code::ResourceExhausted));
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     calls.shutdown().await;
@@ -109,7 +97,7 @@ async fn a_report_stream_without_a_hello_ends() {
 
 #[tokio::test]
 async fn a_request_that_does_not_arrive_ends() {
-    let served = with(Limits::default().arrival(Duration::from_secs(1))).await;
+    let served = Served::limited(Limits::default().arrival(Duration::from_secs(1))).await;
     let channel = served.channel(&reader("slow"));
     let path = Call::ListHosts.descriptor().path;
     // Nothing at all, and a message without the end of the stream.
@@ -131,7 +119,7 @@ async fn a_request_that_does_not_arrive_ends() {
 
 #[tokio::test]
 async fn large_requests_of_one_identity_are_bounded() {
-    let served = with(Limits::default()).await;
+    let served = Served::limited(Limits::default()).await;
     let path = Call::GetHost.descriptor().path;
     // It can be decoded, and its stream does not end: none of the calls is over before all have sent theirs.
     let mut large = request(Call::GetHost, "a").to_vec();
@@ -153,9 +141,7 @@ async fn large_requests_of_one_identity_are_bounded() {
     assert_eq!(info.metadata["limit"], "buffer", "{first}");
     // Others have their own.
     let other = served.channel(&reader("other"));
-    send(&other, path, tokio_stream::once(request(Call::GetHost, "a")))
-        .await
-        .unwrap();
+    send_request(&other, Call::GetHost, "a").await.unwrap();
 }
 
 /// More than a rate of 1,000 a second lets through at once.

@@ -12,7 +12,6 @@
 mod shapes;
 
 use std::{
-    collections::BTreeMap,
     env, fs,
     process::Command,
     sync::Arc,
@@ -99,14 +98,7 @@ fn a_shape_is_measured() {
 fn measure(host: shapes::Shape) -> usize {
     const MESSAGE: usize = 50;
     let now = SystemTime::now();
-    let mut site = Site::new(
-        SITE.to_owned(),
-        Policy::default(),
-        BTreeMap::new(),
-        Commit::NONE,
-        None,
-        History::default(),
-    );
+    let mut site = Site::without_records(SITE, Policy::default());
     site.set_limits(Limits {
         hosts: usize::MAX,
         inventory: LIMIT,

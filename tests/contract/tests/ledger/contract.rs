@@ -67,6 +67,12 @@ pub(crate) fn batch(model: &Model, count: usize, mut change: impl FnMut(&Model) 
         .collect()
 }
 
+/// Commits a batch of so many entries of a site, each of so many bytes.
+pub(crate) fn add(ledger: &dyn Ledger, model: &mut Model, site: &str, (count, bytes): (usize, usize)) {
+    let batch = batch(model, count, |model| sized_in(model, site, Duration::ZERO, bytes));
+    commit(ledger, model, &batch);
+}
+
 pub(crate) fn whole_log(ledger: &dyn Ledger) -> Vec<api::Decision> {
     let mut log = ledger.decisions(Commit::MAX, usize::MAX, &|_| true).unwrap();
     log.reverse();
@@ -206,11 +212,6 @@ fn pages(bed: &dyn Bed) {
 }
 
 /// A change with an entry of a size, so long after the log's beginning.
-pub(crate) fn sized(model: &Model, age: Duration, bytes: usize) -> Change {
-    sized_in(model, "a", age, bytes)
-}
-
-/// The same in another site.
 pub(crate) fn sized_in(model: &Model, site: &str, age: Duration, bytes: usize) -> Change {
     let commit = model.last().next();
     let Change::Record { key, record, .. } = put_in(model, site, "one", Some(0)) else {
@@ -233,8 +234,7 @@ fn bytes(bed: &dyn Bed) {
     for round in 0..4 {
         let ledger = bed.open_retaining(retention);
         for _ in 0..10 {
-            let batch = batch(&model, 5, |model| sized(model, Duration::ZERO, 400));
-            commit(&*ledger, &mut model, &batch);
+            add(&*ledger, &mut model, "a", (5, 400));
         }
         let log = whole_log(&*ledger);
         assert!(

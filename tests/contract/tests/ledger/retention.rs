@@ -8,7 +8,7 @@ use scheduler::ledger::{Commit, Ledger, Query, Retention};
 use crate::{
     backends::{Bed, Uptime},
     changes::Model,
-    contract::{batch, commit, revision, sized, sized_in, whole_log},
+    contract::{add, batch, commit, revision, sized_in, whole_log},
 };
 
 fn seconds(number: u64) -> Duration {
@@ -29,8 +29,7 @@ pub(crate) fn age(bed: &dyn Bed) {
     let mut model = Model::new();
     for second in 0..90 {
         uptime.set(seconds(second * 10));
-        let batch = batch(&model, 4, |model| sized(model, Duration::ZERO, 1));
-        commit(&*ledger, &mut model, &batch);
+        add(&*ledger, &mut model, "a", (4, 1));
     }
     assert_eq!(whole_log(&*ledger), model.log, "nothing is old");
     drop(ledger);
@@ -39,8 +38,7 @@ pub(crate) fn age(bed: &dyn Bed) {
     let ledger = bed.open_with(retention, uptime.clone());
     uptime.set(seconds(500));
     for _ in 0..100 {
-        let batch = batch(&model, 4, |model| sized(model, Duration::ZERO, 1));
-        commit(&*ledger, &mut model, &batch);
+        add(&*ledger, &mut model, "a", (4, 1));
     }
 
     let log = whole_log(&*ledger);
@@ -63,8 +61,7 @@ pub(crate) fn single(bed: &dyn Bed) {
     let mut model = Model::new();
     let write = |model: &mut Model, count: usize, bytes: usize| {
         for _ in 0..count {
-            let one = sized(model, Duration::ZERO, bytes);
-            commit(&*ledger, model, &[one]);
+            add(&*ledger, model, "a", (1, bytes));
         }
     };
     write(&mut model, OLD, BYTES);
@@ -86,18 +83,15 @@ pub(crate) fn shares(bed: &dyn Bed) {
     let mut model = Model::new();
     let ledger = bed.open_retaining(retention);
     for _ in 0..4 {
-        let batch = batch(&model, 5, |model| sized_in(model, "quiet", Duration::ZERO, 400));
-        commit(&*ledger, &mut model, &batch);
+        add(&*ledger, &mut model, "quiet", (5, 400));
     }
     drop(ledger);
     for round in 0..3 {
         let ledger = bed.open_retaining(retention);
         for step in 0..40 {
-            let batch = batch(&model, 10, |model| sized_in(model, "noisy", Duration::ZERO, 400));
-            commit(&*ledger, &mut model, &batch);
+            add(&*ledger, &mut model, "noisy", (10, 400));
             if step == 20 {
-                let one = sized_in(&model, "quiet", Duration::ZERO, 400);
-                commit(&*ledger, &mut model, &[one]);
+                add(&*ledger, &mut model, "quiet", (1, 400));
             }
         }
         let log = whole_log(&*ledger);
@@ -138,8 +132,7 @@ pub(crate) fn uneven(bed: &dyn Bed) {
     let ledger = bed.open_retaining(retention);
     // More entries in a batch than one transaction of etcd has operations.
     for _ in 0..12 {
-        let batch = batch(&model, 300, |model| sized_in(model, "a", Duration::ZERO, 200));
-        commit(&*ledger, &mut model, &batch);
+        add(&*ledger, &mut model, "a", (300, 200));
     }
     let bytes = bytes_of(&*ledger, "a");
     assert!(bytes <= 200_000, "{bytes} bytes are kept of large batches");
@@ -156,8 +149,7 @@ pub(crate) fn uneven(bed: &dyn Bed) {
     }
     let kept = bytes_of(&*ledger, "b");
     for step in 0..8 {
-        let large = batch(&model, 8, |model| sized_in(model, "a", Duration::ZERO, 20_000));
-        commit(&*ledger, &mut model, &large);
+        add(&*ledger, &mut model, "a", (8, 20_000));
         let bytes = bytes_of(&*ledger, "a");
         assert!(bytes <= 200_000, "step {step}: {bytes} bytes are kept");
     }
@@ -175,13 +167,11 @@ pub(crate) fn old_and_full(bed: &dyn Bed) {
     let ledger = bed.open_with(retention, uptime.clone());
     let mut model = Model::new();
     for _ in 0..6 {
-        let old = batch(&model, 300, |model| sized_in(model, "b", Duration::ZERO, 1000));
-        commit(&*ledger, &mut model, &old);
+        add(&*ledger, &mut model, "b", (300, 1000));
     }
     uptime.set(seconds(20));
     for _ in 0..12 {
-        let batch = batch(&model, 8, |model| sized_in(model, "a", Duration::ZERO, 20_000));
-        commit(&*ledger, &mut model, &batch);
+        add(&*ledger, &mut model, "a", (8, 20_000));
     }
     drop(ledger);
 
@@ -189,8 +179,7 @@ pub(crate) fn old_and_full(bed: &dyn Bed) {
     let ledger = bed.open_with(retention, uptime.clone());
     uptime.set(seconds(910));
     for step in 0..12 {
-        let batch = batch(&model, 8, |model| sized_in(model, "a", Duration::ZERO, 20_000));
-        commit(&*ledger, &mut model, &batch);
+        add(&*ledger, &mut model, "a", (8, 20_000));
         let bytes = bytes_of(&*ledger, "a");
         assert!(bytes <= 2_000_000, "step {step}: {bytes} bytes are kept");
         assert!(bytes > 1_900_000, "step {step}: {bytes} bytes are kept");
@@ -211,7 +200,7 @@ pub(crate) fn jumps(bed: &dyn Bed) {
     {
         uptime.set(seconds(60 * u64::try_from(step).unwrap()));
         for _ in 0..30 {
-            let batch = batch(&model, 5, |model| sized(model, time, 10));
+            let batch = batch(&model, 5, |model| sized_in(model, "a", time, 10));
             commit(&*ledger, &mut model, &batch);
         }
     }
@@ -239,8 +228,7 @@ pub(crate) fn bounded(bed: &dyn Bed) {
     let ledger = bed.open();
     let mut model = Model::new();
     for _ in 0..6 {
-        let batch = batch(&model, 100, |model| sized(model, Duration::ZERO, 10));
-        commit(&*ledger, &mut model, &batch);
+        add(&*ledger, &mut model, "a", (100, 10));
     }
     let looked = std::cell::Cell::new(0);
     let rare = |entry: &api::Decision| {

@@ -6,7 +6,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use sandbox::{
-    inventory,
+    inventory::{self, Host},
     region::{Agent, HOSTS_NAMESPACE, Region},
     wait,
 };
@@ -16,8 +16,48 @@ use crate::fixtures::{Cluster, Member, PATIENCE, Role, SECOND_NAMESPACE, Stage, 
 
 const BOTH: [&str; 2] = [HOSTS_NAMESPACE, SECOND_NAMESPACE];
 
-/// Starts the agent without the second namespace: it ends, and replaces no host.
-async fn ends_and_replaces_nothing(stage: &mut Stage, shop: &Cluster, held: &[Member]) {
+/// The cluster `dropped/shop`, whose hosts are in the second namespace, and which the cluster agent has left as it is: it is stopped.
+struct Scene {
+    stage: Stage,
+    shop: Cluster,
+    /// The hosts of the second namespace.
+    there: Vec<Host>,
+    held: Vec<Member>,
+}
+
+impl Scene {
+    /// For each pair of names there is a host in the second namespace, and then one in the first that could take its place.
+    async fn start(agents: &[Agent], names: &[[&str; 2]]) -> Self {
+        let region = Region::start("north").await.unwrap().into();
+        let mut stage = Stage::start_in(region, "site-a", &BOTH, agents).await;
+        stage.site.create_tenant_namespace("dropped").await.unwrap();
+        let hosts = |of_pair: usize| -> Vec<Host> {
+            let racks = names.iter().zip(1..);
+            racks
+                .map(|(pair, rack)| host("dropped", "cp", &format!("r{rack}"), pair[of_pair]))
+                .collect()
+        };
+        let there = hosts(0);
+        inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)
+            .await
+            .unwrap();
+        let count = u32::try_from(there.len()).unwrap();
+        let shop = cluster("dropped", "shop").role(Role::ControlPlane, count);
+        stage.create(&shop).await;
+        let held = members(&stage.ready(&shop).await);
+        stage.load(&hosts(1)).await;
+        stage.agent(Agent::Cluster).stop(PATIENCE).await.unwrap();
+        Self {
+            stage,
+            shop,
+            there,
+            held,
+        }
+    }
+}
+
+/// Starts the agent without the second namespace: it ends, replaces no host, and an Event names the host that keeps it from starting.
+async fn ends_and_replaces_nothing(stage: &mut Stage, shop: &Cluster, held: &[Member], named: &str) {
     stage.start_agent(Agent::Cluster, &[HOSTS_NAMESPACE]).await;
     let replaced = wait::until(
         stage.clusters("dropped"),
@@ -31,67 +71,38 @@ async fn ends_and_replaces_nothing(stage: &mut Stage, shop: &Cluster, held: &[Me
         ended = stage.agent(Agent::Cluster).ended() => ended.unwrap().unwrap(),
     };
     assert!(!ended.success(), "{ended}");
+    stage.event(shop, "HostNamespaceDropped", named).await;
+}
+
+/// Starts the agent with both namespaces.
+async fn start_with_both(stage: &mut Stage) {
+    stage.start_agent(Agent::Cluster, &BOTH).await;
+    stage.agents_are_ready().await;
 }
 
 #[tokio::test]
 async fn a_namespace_with_held_hosts_cannot_be_dropped() {
-    let region = Region::start("north").await.unwrap().into();
-    let mut stage = Stage::start_in(region, "site-a", &BOTH, &[Agent::Cluster]).await;
-    stage.site.create_tenant_namespace("dropped").await.unwrap();
-    let there = [
-        host("dropped", "cp", "r1", "one"),
-        host("dropped", "cp", "r2", "two"),
-    ];
-    inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)
-        .await
-        .unwrap();
-    let shop = cluster("dropped", "shop").role(Role::ControlPlane, 2);
-    stage.create(&shop).await;
-    let held = members(&stage.ready(&shop).await);
-    // Hosts that could take their places.
-    let spare = [
-        host("dropped", "cp", "r1", "red"),
-        host("dropped", "cp", "r2", "blue"),
-    ];
-    stage.load(&spare).await;
-    stage.agent(Agent::Cluster).stop(PATIENCE).await.unwrap();
+    let names = [["one", "red"], ["two", "blue"]];
+    let scene = Scene::start(&[Agent::Cluster], &names).await;
+    let (mut stage, shop, held) = (scene.stage, scene.shop, scene.held);
 
-    ends_and_replaces_nothing(&mut stage, &shop, &held).await;
+    ends_and_replaces_nothing(&mut stage, &shop, &held, "metal-too/dropped-one by dropped/shop").await;
     let log = stage.agent(Agent::Cluster).log_tail(500);
     assert!(
         log.contains("metal-too/dropped-one") && log.contains("dropped/shop"),
         "{log}"
     );
-    stage
-        .event(
-            &shop,
-            "HostNamespaceDropped",
-            "metal-too/dropped-one by dropped/shop",
-        )
-        .await;
 
     // With it the cluster goes on as it was.
-    stage.start_agent(Agent::Cluster, &BOTH).await;
-    stage.agents_are_ready().await;
+    start_with_both(&mut stage).await;
     assert_eq!(members(&stage.ready(&shop).await), held);
 }
 
 /// Somebody has removed the placement from the status, or its agent has not written it yet.
 #[tokio::test]
 async fn a_namespace_with_hosts_of_the_ledger_cannot_be_dropped() {
-    let region = Region::start("north").await.unwrap().into();
-    let mut stage = Stage::start_in(region, "site-a", &BOTH, &[Agent::Cluster]).await;
-    stage.site.create_tenant_namespace("dropped").await.unwrap();
-    let there = [host("dropped", "cp", "r1", "one")];
-    inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)
-        .await
-        .unwrap();
-    let shop = cluster("dropped", "shop").role(Role::ControlPlane, 1);
-    stage.create(&shop).await;
-    let held = members(&stage.ready(&shop).await);
-    // A host that could take its place.
-    stage.load(&[host("dropped", "cp", "r1", "red")]).await;
-    stage.agent(Agent::Cluster).stop(PATIENCE).await.unwrap();
+    let scene = Scene::start(&[Agent::Cluster], &[["one", "red"]]).await;
+    let (mut stage, shop, held) = (scene.stage, scene.shop, scene.held);
     let removed = Patch::Merge(json!({"status": {"placement": null}}));
     stage
         .clusters("dropped")
@@ -99,18 +110,10 @@ async fn a_namespace_with_hosts_of_the_ledger_cannot_be_dropped() {
         .await
         .unwrap();
 
-    ends_and_replaces_nothing(&mut stage, &shop, &[]).await;
-    stage
-        .event(
-            &shop,
-            "HostNamespaceDropped",
-            "metal-too/dropped-one by dropped/shop",
-        )
-        .await;
+    ends_and_replaces_nothing(&mut stage, &shop, &[], "metal-too/dropped-one by dropped/shop").await;
 
     // With it the status names the host again.
-    stage.start_agent(Agent::Cluster, &BOTH).await;
-    stage.agents_are_ready().await;
+    start_with_both(&mut stage).await;
     stage
         .until(&shop, "hold its host as before", |object| members(object) == held)
         .await;
@@ -118,18 +121,9 @@ async fn a_namespace_with_hosts_of_the_ledger_cannot_be_dropped() {
 
 #[tokio::test]
 async fn a_namespace_whose_held_hosts_are_gone_can_be_dropped() {
-    let region = Region::start("north").await.unwrap().into();
-    let mut stage = Stage::start_in(region, "site-a", &BOTH, &[Agent::Cluster, Agent::LoadBalancer]).await;
-    stage.site.create_tenant_namespace("dropped").await.unwrap();
-    let there = [host("dropped", "cp", "r1", "one")];
-    inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)
-        .await
-        .unwrap();
-    let shop = cluster("dropped", "shop").role(Role::ControlPlane, 1);
-    stage.create(&shop).await;
-    stage.ready(&shop).await;
-    stage.load(&[host("dropped", "cp", "r1", "red")]).await;
-    stage.agent(Agent::Cluster).stop(PATIENCE).await.unwrap();
+    let agents = [Agent::Cluster, Agent::LoadBalancer];
+    let scene = Scene::start(&agents, &[["one", "red"]]).await;
+    let (mut stage, shop) = (scene.stage, scene.shop);
     inventory::api(stage.site.client(), SECOND_NAMESPACE)
         .delete("dropped-one", &DeleteParams::default())
         .await
@@ -147,19 +141,8 @@ async fn a_namespace_whose_held_hosts_are_gone_can_be_dropped() {
 
 #[tokio::test]
 async fn a_namespace_with_a_recreated_host_cannot_be_dropped() {
-    let region = Region::start("north").await.unwrap().into();
-    let mut stage = Stage::start_in(region, "site-a", &BOTH, &[Agent::Cluster]).await;
-    stage.site.create_tenant_namespace("dropped").await.unwrap();
-    let there = [host("dropped", "cp", "r1", "one")];
-    inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)
-        .await
-        .unwrap();
-    let shop = cluster("dropped", "shop").role(Role::ControlPlane, 1);
-    stage.create(&shop).await;
-    let held = members(&stage.ready(&shop).await);
-    // A host that could take its place.
-    stage.load(&[host("dropped", "cp", "r1", "red")]).await;
-    stage.agent(Agent::Cluster).stop(PATIENCE).await.unwrap();
+    let scene = Scene::start(&[Agent::Cluster], &[["one", "red"]]).await;
+    let (mut stage, shop, held) = (scene.stage, scene.shop, scene.held);
     let hosts = inventory::api(stage.site.client(), SECOND_NAMESPACE);
     hosts
         .delete("dropped-one", &DeleteParams::default())
@@ -171,22 +154,15 @@ async fn a_namespace_with_a_recreated_host_cannot_be_dropped() {
         .delete("dropped-one-network-data", &DeleteParams::default())
         .await
         .unwrap();
-    inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)
+    inventory::load(&stage.site.client(), SECOND_NAMESPACE, &scene.there)
         .await
         .unwrap();
 
-    ends_and_replaces_nothing(&mut stage, &shop, &held).await;
-    stage
-        .event(
-            &shop,
-            "HostNamespaceDropped",
-            "metal-too/dropped-one by dropped/shop (recreated since)",
-        )
-        .await;
+    let named = "metal-too/dropped-one by dropped/shop (recreated since)";
+    ends_and_replaces_nothing(&mut stage, &shop, &held, named).await;
 
     // With it the rules for recreated hosts apply: a member without host is replaced.
-    stage.start_agent(Agent::Cluster, &BOTH).await;
-    stage.agents_are_ready().await;
+    start_with_both(&mut stage).await;
     stage
         .until(&shop, "hold a host that exists", |object| {
             let members = members(object);

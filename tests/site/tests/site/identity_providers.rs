@@ -25,13 +25,15 @@ use sandbox::{
     login::{Login, Provider, REDIRECT, Token},
     process::Group,
     region::{Agent, AgentProcess, HOSTS_NAMESPACE, Region},
-    site::{Answer, Site},
+    site::{Answer, Nodes, Site},
     slapd::{BIND_DN, Directory, Person, SUFFIX},
     wait,
 };
 use serde_json::{Value, json};
 
-use crate::fixtures::{Cluster, PATIENCE, Role, Stage, claim_port, cluster};
+use crate::fixtures::{
+    Cluster, PATIENCE, Role, Stage, authenticating, bind_groups, claim_port, cluster, published_outputs,
+};
 
 const NAMESPACE: &str = "sign-in";
 const BIND_PASSWORD: &str = "p$HOME\"\\x";
@@ -40,7 +42,8 @@ const ADA: Person<'_> = Person {
     password: "correct horse",
     groups: &["admins"],
 };
-const BOB: Person<'_> = Person {
+/// Somebody without rights.
+pub(crate) const BOB: Person<'_> = Person {
     uid: "bob",
     password: "battery staple",
     groups: &["readers"],
@@ -295,18 +298,9 @@ async fn a_tenants_api_server_takes_the_tokens_of_its_provider() {
 
 /// A tenant's API server with the configuration of its provider.
 async fn the_tenant_takes_tokens(scene: &Scene, (published, bundle): (&Value, &str), of_bank: &Value) {
-    let maps: Api<ConfigMap> = scene.api();
-    let outputs = maps.get("auth-shop-oidc").await.unwrap().data.unwrap();
-    let file = scene.group.directory().join("authentication.json");
-    fs::write(&file, &outputs["authentication-configuration.json"]).unwrap();
-    let tenant = Site::builder("tenant")
-        .authentication(&file)
-        .start()
-        .await
-        .unwrap();
-    let bindings = tenant.kubectl_with(&["apply", "--filename", "-"], &outputs["group-bindings.json"]);
-    let bindings = bindings.await.unwrap();
-    assert!(bindings.success, "{}", bindings.stderr);
+    let outputs = published_outputs(&scene.api()).await;
+    let tenant = authenticating(&outputs, scene.group.directory(), Nodes::None).await;
+    bind_groups(&tenant, &outputs).await;
 
     let issuer = published["issuer"].as_str().unwrap();
     let shop = Provider::new(issuer, bundle).unwrap();

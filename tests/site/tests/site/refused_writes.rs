@@ -1,41 +1,19 @@
 //! A host that the API server refuses to write is a condition, in the API server's words.
 
 use sandbox::region::Agent;
-use tokio::time::{interval, timeout};
+use serde_json::json;
 
-use crate::fixtures::{AGENTS, PATIENCE, Role, Stage, cluster, fleet, user};
+use crate::fixtures::{AGENTS, Policy, Role, Stage, cluster, fleet, remove_policy, user};
 
 /// An admission policy of somebody who has other rules for labels than we.
-const POLICY: &str = "
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: no-labels}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-      - {apiGroups: [metal3.io], apiVersions: ['*'], operations: [UPDATE], resources: [baremetalhosts]}
-  validations:
-    - expression: request.userInfo.username != 'USER'
-      message: hosts are frozen until Monday
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: no-labels}
-spec: {policyName: no-labels, validationActions: [Deny]}
-";
+const POLICY: &str = "no-labels";
 
 #[tokio::test]
 async fn a_refused_host_write_is_reported_in_the_servers_words() {
     let stage = Stage::start("refused", &AGENTS).await;
     stage.site.create_tenant_namespace("refused").await.unwrap();
     stage.load(&fleet("refused", 1, 0, 1)).await;
-    let agent = user(Agent::Cluster);
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("policy.yaml");
-    std::fs::write(&file, POLICY.replace("USER", &agent)).unwrap();
-    let file = file.display().to_string();
-    forbid(&stage, &file, &agent).await;
+    forbid(&stage).await;
 
     let shop = cluster("refused", "shop").role(Role::Worker, 1);
     stage.create(&shop).await;
@@ -47,10 +25,10 @@ async fn a_refused_host_write_is_reported_in_the_servers_words() {
         );
     }
 
-    stage.kubectl(&["delete", "-f", &file]).await;
+    remove_policy(&stage.site, POLICY).await;
     stage.ready(&shop).await;
 
-    forbid(&stage, &file, &agent).await;
+    forbid(&stage).await;
     stage.delete(&shop).await;
     let why = stage
         .condition_is(&shop, "Ready", "False", "UnableToDecommission")
@@ -60,13 +38,22 @@ async fn a_refused_host_write_is_reported_in_the_servers_words() {
         "{why}"
     );
 
-    stage.kubectl(&["delete", "-f", &file]).await;
+    remove_policy(&stage.site, POLICY).await;
     stage.gone(&shop).await;
 }
 
-/// Applies the policy, and waits until it counts: a moment after it is there.
-async fn forbid(stage: &Stage, file: &str, agent: &str) {
-    stage.kubectl(&["apply", "-f", file]).await;
+/// Applies the policy to the agent, and waits until it counts.
+async fn forbid(stage: &Stage) {
+    let agent = user(Agent::Cluster);
+    let policy = Policy {
+        name: POLICY,
+        matches: json!({"resourceRules": [{
+            "apiGroups": ["metal3.io"], "apiVersions": ["*"], "operations": ["UPDATE"],
+            "resources": ["baremetalhosts"],
+        }]}),
+        expression: &format!("request.userInfo.username != '{agent}'"),
+        message: "hosts are frozen until Monday",
+    };
     let as_agent = format!("--as={agent}");
     let try_it = [
         "annotate",
@@ -80,11 +67,7 @@ async fn forbid(stage: &Stage, file: &str, agent: &str) {
         "--overwrite",
         &as_agent,
     ];
-    let in_force = async {
-        let mut pace = interval(std::time::Duration::from_millis(200));
-        while stage.site.kubectl_ok(&try_it).await.is_ok() {
-            pace.tick().await;
-        }
-    };
-    timeout(PATIENCE, in_force).await.unwrap();
+    policy
+        .install(&stage.site, async || stage.site.kubectl_ok(&try_it).await.is_ok())
+        .await;
 }

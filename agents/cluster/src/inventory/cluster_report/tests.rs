@@ -36,6 +36,11 @@ fn cluster(generation: i64, worker_key: &str) -> SIPCluster {
     cluster
 }
 
+/// The key of these clusters.
+fn key() -> ObjectKey {
+    fixtures::reference().key().clone()
+}
+
 fn keys(report: &wire::ObservedCluster) -> Vec<(&str, &str)> {
     let keys = report.topology_keys.iter();
     keys.map(|(role, key)| (role.as_str(), key.as_str())).collect()
@@ -64,10 +69,6 @@ fn keys_of_a_spec_that_is_newer_than_the_placement_are_unknown() {
 /// A person edits the spec while there is no scheduler.
 #[test]
 fn an_agent_remembers_the_keys_of_the_placement() {
-    let key = || ObjectKey {
-        namespace: "tenant".to_owned(),
-        name: "one".to_owned(),
-    };
     let inventory = Inventory::default();
     let reported = |cluster: &SIPCluster| {
         inventory.put_cluster(key(), report(cluster));
@@ -106,10 +107,6 @@ fn an_agent_remembers_the_keys_of_the_placement() {
 
 #[test]
 fn what_cannot_be_read_is_reported_as_it_was() {
-    let key = || ObjectKey {
-        namespace: "tenant".to_owned(),
-        name: "one".to_owned(),
-    };
     let inventory = Inventory::default();
     let reported = || {
         inventory.report_all();
@@ -132,10 +129,6 @@ fn what_cannot_be_read_is_reported_as_it_was() {
 
 #[test]
 fn an_agent_that_starts_reports_what_can_be_read() {
-    let key = || ObjectKey {
-        namespace: "tenant".to_owned(),
-        name: "one".to_owned(),
-    };
     let mut unreadable = cluster(3, "rack");
     let placement = unreadable.status.as_mut().unwrap().placement.take().unwrap();
     let mut placement = serde_json::to_value(placement).unwrap();

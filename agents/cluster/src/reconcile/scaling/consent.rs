@@ -93,24 +93,12 @@ pub(super) fn describe(
 
 #[cfg(test)]
 mod tests {
-    use super::{super::object::ObjectId, *};
-
-    fn key(namespace: &str, name: &str) -> ObjectKey {
-        ObjectKey {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
+    use super::{super::fixtures::object_id, *};
+    use crate::fixtures::key_in;
 
     fn object(cluster: Option<&str>) -> Object {
         Object {
-            id: ObjectId {
-                kind: ScaledKind::MachineDeployment,
-                key: key("metal", "md"),
-                api_version: "v1beta1".to_owned(),
-                uid: "u".to_owned(),
-                resource_version: "7".to_owned(),
-            },
+            id: object_id(),
             replicas: 1,
             cluster: cluster.map(str::to_owned),
             template: Some("t".to_owned()),
@@ -236,7 +224,7 @@ mod tests {
                 Err(Denied::OtherCluster("shop".to_owned())),
             ),
         ] {
-            let cluster_id = ClusterId::new(key(asks.0, asks.1), "u");
+            let cluster_id = ClusterId::new(key_in(asks.0, asks.1), "u");
             let served = ClusterApiCluster::served_by(annotation, asks.1);
             let asking = Requester {
                 cluster: &cluster_id,
@@ -251,7 +239,7 @@ mod tests {
     #[test]
     fn an_empty_name_is_no_consent() {
         // A spec cannot name these; labels can be empty.
-        let cluster = ClusterId::new(key("a", "shop"), "u");
+        let cluster = ClusterId::new(key_in("a", "shop"), "u");
         let served = ClusterApiCluster::served_by(None, "shop");
         let asking = Requester {
             cluster: &cluster,

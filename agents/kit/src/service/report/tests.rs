@@ -45,6 +45,19 @@ fn applied(name: &str, problem: Option<Problem>, unserved: bool) -> Outcome {
     }))
 }
 
+/// What hinders an instance whose image cannot be pulled.
+fn image_pull() -> Problem {
+    Problem::new(IMAGE_PULL, "no such image")
+}
+
+/// A drain that waits long for hosts.
+fn waiting() -> Drain {
+    Drain {
+        problem: Some(Problem::new(PROGRESSING, "hosts are not released")),
+        ..Drain::default()
+    }
+}
+
 fn status_of(outcomes: &[Outcome], drain: &Drain) -> Status {
     status(TEST, |_| "tcp", (1, &Placement::default()), outcomes, drain)
 }
@@ -61,7 +74,7 @@ fn found(outcomes: &[Outcome]) -> (Option<bool>, &'static str, String) {
 
 #[test]
 fn a_warning_is_stated_beside_any_problem() {
-    let mut warned = applied("a", Some(Problem::new(IMAGE_PULL, "no such image")), true);
+    let mut warned = applied("a", Some(image_pull()), true);
     let Outcome::Applied(instance) = &mut warned else {
         panic!("it is applied")
     };
@@ -73,7 +86,7 @@ fn a_warning_is_stated_beside_any_problem() {
 #[test]
 fn refusals_rank_before_failures_and_progress() {
     let waits = || applied("a", Some(Problem::new(PROGRESSING, "0 of 2 pods")), true);
-    let pull = |name| applied(name, Some(Problem::new(IMAGE_PULL, "no such image")), false);
+    let pull = |name| applied(name, Some(image_pull()), false);
     let refused = || Outcome::Refused(Problem::new(PORT_CONFLICT, "d: taken"), Vec::new());
     for (outcomes, expected) in [
         (vec![], (Some(true), "Available", "")),
@@ -104,8 +117,8 @@ fn nothing_is_available_before_it_was_asked() {
     let mut first = status_of(&[applied("a", None, false)], &Drain::default());
     assert!(!is_unchecked(false, &mut first));
     assert_eq!(first.finding.unwrap().reason, PROGRESSING);
-    let problem = Problem::new(IMAGE_PULL, "no such image");
-    let mut failing = status_of(&[applied("a", Some(problem), false)], &Drain::default());
+    let failing = applied("a", Some(image_pull()), false);
+    let mut failing = status_of(&[failing], &Drain::default());
     assert!(!is_unchecked(true, &mut failing));
     assert_eq!(failing.finding.unwrap().reason, IMAGE_PULL);
 }
@@ -181,10 +194,7 @@ fn an_instance_that_failed_stays_as_it_was_reported() {
 
 #[test]
 fn what_cannot_be_deleted_is_reported_before_what_waits() {
-    let drain = Drain {
-        problem: Some(Problem::new(PROGRESSING, "hosts are not released")),
-        ..Drain::default()
-    };
+    let drain = waiting();
     let refused = [Problem::new(REFUSED, "a: kept")];
     let reason = |refused| withdrawn(TEST, refused, &drain).finding.unwrap().reason;
     assert_eq!(reason(&refused[..]), REFUSED);
@@ -224,16 +234,13 @@ fn a_refused_deployment_stays_applied() {
 
 #[test]
 fn hosts_that_wait_long_are_reported_last() {
-    let drain = Drain {
-        problem: Some(Problem::new(PROGRESSING, "hosts are not released")),
-        ..Drain::default()
-    };
+    let drain = waiting();
     let finding = status_of(&[applied("a", None, true)], &drain).finding.unwrap();
     assert_eq!(
         (finding.status, &*finding.message),
         (Some(false), "hosts are not released")
     );
-    let failing = applied("a", Some(Problem::new(IMAGE_PULL, "no such image")), false);
+    let failing = applied("a", Some(image_pull()), false);
     assert_eq!(status_of(&[failing], &drain).finding.unwrap().reason, IMAGE_PULL);
 }
 

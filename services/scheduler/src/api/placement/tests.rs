@@ -9,8 +9,8 @@ use tokio::sync::watch as standing;
 use super::*;
 use crate::{
     ledger::{Contents, Ledger, RecordKey, commit, redb::Redb},
-    policy::Policies,
     record::{Member, Record},
+    region::fixtures::region_with,
     term::{Standing, Term},
 };
 
@@ -45,8 +45,7 @@ fn region() -> (Region, commit::Writer) {
         };
         contents.records.insert(key, Arc::new(record));
     }
-    let (committer, writer) = commit::committer(contents.commit);
-    (Region::new(contents, Policies::new(), committer), writer)
+    region_with(contents)
 }
 
 fn get(name: &str) -> Request<GetPlacementRequest> {

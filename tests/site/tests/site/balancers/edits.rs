@@ -116,13 +116,7 @@ async fn start(site: &str, form: &Form) -> (Stage, BTreeMap<sandbox::region::Age
     let mut stage = Stage::start_in(region, site, &[HOSTS_NAMESPACE], &[]).await;
     let mut config = stage.config(&[HOSTS_NAMESPACE]);
     config.haproxy_sidecar_image = form.sidecar.map(str::to_owned);
-    let mut proxies = BTreeMap::new();
-    for agent in AGENTS {
-        let proxy = ApiProxy::to(&stage.site).await;
-        stage.start_agent_by(agent, &config, proxy.url()).await;
-        proxies.insert(agent, proxy);
-    }
-    stage.agents_are_ready().await;
+    let proxies = stage.start_proxied(&AGENTS, &config).await;
     (stage, proxies)
 }
 

@@ -9,7 +9,7 @@ use kube::{
 };
 use sandbox::{region::Agent, wait};
 use serde_json::json;
-use tokio::time::{interval, timeout};
+use tokio::time::timeout;
 
 use super::{
     objects,
@@ -22,8 +22,8 @@ use super::{
 use crate::{
     faults::{Call, Fault},
     fixtures::{
-        AGENTS, PATIENCE, Role, Stage, applied, cluster, fleet, given_back, members, newest_revision,
-        on_shared_site,
+        AGENTS, PATIENCE, Policy, Role, Stage, applied, cluster, fleet, given_back, members, newest_revision,
+        on_shared_site, remove_policy,
     },
 };
 
@@ -161,58 +161,24 @@ async fn what_an_orphan_deletion_has_left_is_deleted_later() {
     of.services.get("loadbalancer-worker-bank-a").await.unwrap();
 }
 
-/// Nobody may delete this object.
-const POLICY: &str = "
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: keep-NAMESPACE-RESOURCE}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}}
-    resourceRules:
-      - {apiGroups: ['*'], apiVersions: ['*'], operations: [DELETE], resources: [RESOURCE]}
-  validations:
-    - expression: oldObject.metadata.name != 'NAME'
-      message: it is kept until Monday
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: keep-NAMESPACE-RESOURCE}
-spec: {policyName: keep-NAMESPACE-RESOURCE, validationActions: [Deny]}
-";
-
-/// Forbids to delete an object, and waits until that counts. Returns the file, to allow it again.
-pub(super) async fn keep(
-    stage: &Stage,
-    namespace: &str,
-    resource: &str,
-    name: &str,
-) -> tempfile::NamedTempFile {
-    let policy = POLICY
-        .replace("NAMESPACE", namespace)
-        .replace("RESOURCE", resource)
-        .replace("NAME", name);
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(&file, policy).unwrap();
-    stage
-        .kubectl(&["apply", "-f", &file.path().display().to_string()])
-        .await;
-    let in_force = async {
-        let mut pace = interval(Duration::from_millis(200));
-        let try_it = ["delete", resource, name, "-n", namespace, "--dry-run=server"];
-        while stage.site.kubectl_ok(&try_it).await.is_ok() {
-            pace.tick().await;
-        }
+/// Forbids to delete an object, and waits until that counts. Returns the name of the policy, to allow it again.
+pub(super) async fn keep(stage: &Stage, namespace: &str, resource: &str, name: &str) -> String {
+    let policy = format!("keep-{namespace}-{resource}");
+    let try_it = ["delete", resource, name, "-n", namespace, "--dry-run=server"];
+    let kept = Policy {
+        name: &policy,
+        matches: json!({
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "resourceRules": [
+                {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["DELETE"], "resources": [resource]},
+            ],
+        }),
+        expression: &format!("oldObject.metadata.name != '{name}'"),
+        message: "it is kept until Monday",
     };
-    timeout(PATIENCE, in_force).await.unwrap();
-    file
-}
-
-pub(super) async fn allow(stage: &Stage, file: &tempfile::NamedTempFile) {
-    stage
-        .kubectl(&["delete", "-f", &file.path().display().to_string()])
+    kept.install(&stage.site, async || stage.site.kubectl_ok(&try_it).await.is_ok())
         .await;
+    policy
 }
 
 #[test]
@@ -222,7 +188,7 @@ fn a_service_that_may_not_be_deleted_holds_nothing_else() {
         let shop = behind("kept-service", &[31_315, 31_316]);
         stage.create(&shop).await;
         stage.ready(&shop).await;
-        let file = keep(stage, "kept-service", "services", SECOND).await;
+        let policy = keep(stage, "kept-service", "services", SECOND).await;
 
         let entries = json!([workers(31_315, 31_315, &json!({}))]);
         let one_edit = json!({
@@ -248,7 +214,7 @@ fn a_service_that_may_not_be_deleted_holds_nothing_else() {
         stage.until(&shop, "report the release", is_done).await;
         comes_to_rest(stage, &shop).await;
 
-        allow(stage, &file).await;
+        remove_policy(&stage.site, &policy).await;
         wait::until_gone(of.services, SECOND, PATIENCE).await.unwrap();
         stage.ready(&shop).await;
     });
@@ -262,7 +228,7 @@ fn a_budget_that_may_not_be_deleted_is_reported() {
         stage.load(&fleet("kept-budget", 3, 0, 1)).await;
         stage.create(&shop).await;
         stage.ready(&shop).await;
-        let file = keep(stage, "kept-budget", "poddisruptionbudgets", FIRST).await;
+        let policy = keep(stage, "kept-budget", "poddisruptionbudgets", FIRST).await;
 
         let one = json!([workers(31_317, 31_317, &json!({"replicas": 1}))]);
         stage
@@ -273,7 +239,7 @@ fn a_budget_that_may_not_be_deleted_is_reported() {
             .await;
         assert!(why.contains(FIRST) && why.contains("kept until Monday"), "{why}");
 
-        allow(stage, &file).await;
+        remove_policy(&stage.site, &policy).await;
         stage.ready(&shop).await;
         let of = objects(stage, "kept-budget");
         assert!(of.budgets.get_opt(FIRST).await.unwrap().is_none());
@@ -289,7 +255,7 @@ fn what_is_left_of_a_dropped_entry_is_found() {
         let shop = behind("left-behind", &[]).with("/services/loadBalancerWorker", entry);
         stage.create(&shop).await;
         stage.ready(&shop).await;
-        let file = keep(stage, "left-behind", "configmaps", name).await;
+        let policy = keep(stage, "left-behind", "configmaps", name).await;
         stage
             .edit(&shop, json!({"services": {"loadBalancerWorker": null}}))
             .await;
@@ -304,7 +270,7 @@ fn what_is_left_of_a_dropped_entry_is_found() {
         stage
             .condition_mentions(&shop, "LoadBalancerReady", "False", "Refused", name)
             .await;
-        allow(stage, &file).await;
+        remove_policy(&stage.site, &policy).await;
         let maps: Api<ConfigMap> = Api::namespaced(stage.site.client(), "left-behind");
         wait::until_gone(maps, name, PATIENCE).await.unwrap();
         stage.ready(&shop).await;

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::{
     objects,
     releases::{FIRST, PAUSE, SECOND, STAYS, behind},
-    removal::{allow, keep},
+    removal::keep,
     workers,
 };
-use crate::fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, applied, cluster, fleet};
+use crate::fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, applied, cluster, fleet, remove_policy};
 
 /// A spec of more than a certain size waits for the scheduler as a whole; this makes it so.
 async fn enlarge(stage: &Stage, cluster: &Cluster) {
@@ -124,9 +124,9 @@ async fn a_refused_deletion_is_reported_without_scheduler() {
         behind("kept-away-large", &[31_362, 31_363]),
     );
     let mut stage = placed("kept-away", &[&small, &large]).await;
-    let mut files = Vec::new();
+    let mut policies = Vec::new();
     for of in [&small, &large] {
-        files.push(keep(&stage, &of.namespace, "services", SECOND).await);
+        policies.push(keep(&stage, &of.namespace, "services", SECOND).await);
     }
 
     stage.region_mut().scheduler().kill9().await.unwrap();
@@ -145,8 +145,8 @@ async fn a_refused_deletion_is_reported_without_scheduler() {
         assert_eq!(endpoints.len(), 2);
     }
 
-    for (of, file) in [&small, &large].into_iter().zip(&files) {
-        allow(&stage, file).await;
+    for (of, policy) in [&small, &large].into_iter().zip(&policies) {
+        remove_policy(&stage.site, policy).await;
         let services = objects(&stage, &of.namespace).services;
         wait::until_gone(services, SECOND, PATIENCE).await.unwrap();
     }

@@ -5,17 +5,14 @@
 //! (Redfish without virtual media) has none. It refuses every write to such a host, that of an annotation too. The source is `validateBMCAccess` in
 //! `internal/webhooks/metal3.io/v1alpha1/baremetalhost_validation.go`, v0.13.2.
 
-use std::time::Duration;
-
 use kube::api::{DynamicObject, PostParams};
 use sandbox::{inventory, region::HOSTS_NAMESPACE, site::Site};
 use serde_json::json;
 
-use crate::fixtures::PATIENCE;
+use crate::fixtures::Policy;
 
 /// Installs it for all hosts of a site, and waits until the API server asks it.
 pub(crate) async fn install(site: &Site) {
-    site.apply_yaml(POLICY).await.unwrap();
     let hosts = inventory::api(site.client(), HOSTS_NAMESPACE);
     let mut probe = DynamicObject::new("webhook-probe", &inventory::resource());
     let address = "redfish+http://127.0.0.1/redfish/v1/Systems/1";
@@ -24,32 +21,17 @@ pub(crate) async fn install(site: &Site) {
         dry_run: true,
         ..PostParams::default()
     };
-    let refused = async {
-        let mut pace = tokio::time::interval(Duration::from_millis(50));
-        while hosts.create(&params, &probe).await.is_ok() {
-            pace.tick().await;
-        }
+    let policy = Policy {
+        name: "baremetal-operator-webhook",
+        matches: json!({"resourceRules": [{
+            "apiGroups": ["metal3.io"], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"],
+            "resources": ["baremetalhosts"],
+        }]}),
+        expression: "!object.spec.?bmc.?address.orValue('').startsWith('redfish') \
+                     || object.spec.?bootMACAddress.orValue('') != ''",
+        message: "BMC driver redfish requires a BootMACAddress value (spec.bootMACAddress)",
     };
-    tokio::time::timeout(PATIENCE, refused).await.unwrap();
+    policy
+        .install(site, async || hosts.create(&params, &probe).await.is_ok())
+        .await;
 }
-
-const POLICY: &str = r#"
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: baremetal-operator-webhook}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-      - {apiGroups: [metal3.io], apiVersions: [v1alpha1], operations: [CREATE, UPDATE], resources: [baremetalhosts]}
-  validations:
-    - expression: >-
-        !object.spec.?bmc.?address.orValue('').matches('^redfish(-uefihttp)?([+]https?)?:')
-        || object.spec.?bootMACAddress.orValue('') != ''
-      message: "BMC driver redfish requires a BootMACAddress value (spec.bootMACAddress)"
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: baremetal-operator-webhook}
-spec: {policyName: baremetal-operator-webhook, validationActions: [Deny]}
-"#;

@@ -45,13 +45,7 @@ impl Faulty {
         if !agents.contains(&Agent::LoadBalancer) {
             config.not_installed.push("loadBalancer".to_owned());
         }
-        let mut proxies = BTreeMap::new();
-        for agent in agents {
-            let proxy = ApiProxy::to(&stage.site).await;
-            stage.start_agent_by(*agent, &config, proxy.url()).await;
-            proxies.insert(*agent, proxy);
-        }
-        stage.agents_are_ready().await;
+        let proxies = stage.start_proxied(agents, &config).await;
         // Which calls a release makes depends on it.
         if agents.contains(&Agent::Cluster) {
             stage.late_claims_are_refused().await;

@@ -6,6 +6,7 @@ mod cells;
 mod kills;
 mod lists;
 mod matrix;
+mod proxied;
 mod proxy;
 mod rules;
 mod shares;

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, process::Command};
 
 use api::conditions::AUTH_READY;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, config::Kubeconfig};
 use sandbox::{
     browser::Browser,
@@ -17,7 +17,7 @@ use sandbox::{
 use serde_json::{Value, json};
 
 use super::{ADA, BIND_PASSWORD, BOB, Scene};
-use crate::fixtures::Cluster;
+use crate::fixtures::{Cluster, Outputs, bind_groups, published_outputs};
 
 const PORT: u16 = 31_620;
 const ISSUER: &str = "https://127.0.0.1:31620/dex";
@@ -93,6 +93,34 @@ impl<'a> Desk<'a> {
         log
     }
 
+    /// Logs in a person of the group `admins`, who then lists nodes without another login.
+    pub(crate) async fn admin_lists_nodes(&self, admin: Person<'_>) {
+        let whoami = ["auth", "whoami", "--output", "json"];
+        let (succeeded, answer) = self.log_in(admin, &whoami).await;
+        assert!(succeeded, "{answer}");
+        println!("kubectl auth whoami: {answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let user = &answer["status"]["userInfo"];
+        assert_eq!(user["username"], format!("oidc:{}@example.org", admin.uid));
+        assert_eq!(user["groups"], json!(["oidc:admins", "system:authenticated"]));
+        let nodes = self.kubectl(&["get", "nodes", "--output", "name"]).await;
+        println!("kubectl get nodes, as {}: {nodes}", admin.uid);
+        assert!(nodes.starts_with("node/"), "{nodes}");
+    }
+
+    /// Logs out whoever has logged in. A person without rights logs in there as well, and may list no nodes.
+    pub(crate) async fn stranger_lists_none(&self, stranger: Person<'_>) {
+        println!("{}", self.kubectl(&["oidc-login", "clean"]).await);
+        let list = ["get", "nodes", "--output", "name"];
+        let (succeeded, refused) = self.log_in(stranger, &list).await;
+        println!("kubectl get nodes, as {}: {refused}", stranger.uid);
+        let why = format!(
+            "User \"oidc:{}@example.org\" cannot list resource \"nodes\"",
+            stranger.uid
+        );
+        assert!(!succeeded && refused.contains(&why), "{refused}");
+    }
+
     fn start(&self, name: &str, arguments: &[&str]) -> Process {
         let name = format!("kubectl-{name}-{}", arguments[..2].join("-"));
         let program = Program::new(&name, tools::path("kubectl").unwrap())
@@ -119,10 +147,22 @@ impl<'a> Desk<'a> {
     }
 }
 
+/// Gives the groups of a provider their roles in a tenant's cluster, where `node-reader` may list nodes.
+pub(crate) async fn bind_node_readers(tenant: &Site, outputs: &Outputs) {
+    let role = [
+        "create",
+        "clusterrole",
+        "node-reader",
+        "--verb=get,list",
+        "--resource=nodes",
+    ];
+    tenant.kubectl_ok(&role).await.unwrap();
+    bind_groups(tenant, outputs).await;
+}
+
 /// A tenant's API server with the flags of the `ConfigMap`.
 async fn tenant(scene: &Scene) -> Site {
-    let maps: Api<ConfigMap> = scene.api();
-    let outputs = maps.get("auth-shop-oidc").await.unwrap().data.unwrap();
+    let outputs = published_outputs(&scene.api()).await;
     let authority = scene.group.directory().join("oidc-ca.crt");
     fs::write(&authority, &outputs["ca.crt"]).unwrap();
     let flags = outputs["kube-apiserver-flags"].replace(
@@ -132,17 +172,7 @@ async fn tenant(scene: &Scene) -> Site {
     let builder = Site::builder("tenant").nodes(Nodes::Kwok(1));
     let tenant = flags.lines().fold(builder, Builder::api_server_flag);
     let tenant = tenant.start().await.unwrap();
-    let role = [
-        "create",
-        "clusterrole",
-        "node-reader",
-        "--verb=get,list",
-        "--resource=nodes",
-    ];
-    tenant.kubectl_ok(&role).await.unwrap();
-    let bindings = tenant.kubectl_with(&["apply", "--filename", "-"], &outputs["group-bindings.json"]);
-    let bindings = bindings.await.unwrap();
-    assert!(bindings.success, "{}", bindings.stderr);
+    bind_node_readers(&tenant, &outputs).await;
     tenant
 }
 
@@ -164,19 +194,9 @@ async fn an_admin_lists_nodes_after_a_login_in_the_browser() {
     let tenant = tenant(&scene).await;
     let desk = Desk::new((&stage.site, &scene.group), &shop, ISSUER, &tenant).await;
 
-    let whoami = ["auth", "whoami", "--output", "json"];
-    let (succeeded, answer) = desk.log_in(ADA, &whoami).await;
-    assert!(succeeded, "{answer}");
-    println!("kubectl auth whoami: {answer}");
-    let answer: Value = serde_json::from_str(&answer).unwrap();
-    let user = &answer["status"]["userInfo"];
-    assert_eq!(user["username"], "oidc:ada@example.org");
-    assert_eq!(user["groups"], json!(["oidc:admins", "system:authenticated"]));
+    desk.admin_lists_nodes(ADA).await;
 
-    // She has logged in, and does not have to again: for other commands, and when her token has expired.
-    let nodes = desk.kubectl(&["get", "nodes", "--output", "name"]).await;
-    println!("kubectl get nodes, as ada: {nodes}");
-    assert!(nodes.starts_with("node/"), "{nodes}");
+    // She does not have to log in again when her token has expired.
     let plugin = desk.plugin();
     let plugin: Vec<&str> = plugin.iter().map(String::as_str).collect();
     let token = async |more: &[&str]| {
@@ -188,10 +208,5 @@ async fn an_admin_lists_nodes_after_a_login_in_the_browser() {
     assert_ne!(first, next);
     assert_eq!(token(&[]).await, next);
 
-    // She logs out. Bob logs in there as well, and may do nothing.
-    println!("{}", desk.kubectl(&["oidc-login", "clean"]).await);
-    let (succeeded, refused) = desk.log_in(BOB, &["get", "nodes", "--output", "name"]).await;
-    println!("kubectl get nodes, as bob: {refused}");
-    let why = "User \"oidc:bob@example.org\" cannot list resource \"nodes\"";
-    assert!(!succeeded && refused.contains(why), "{refused}");
+    desk.stranger_lists_none(BOB).await;
 }

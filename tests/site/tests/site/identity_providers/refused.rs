@@ -1,23 +1,21 @@
 //! Who is not let in: by the provider, and by the tenant's API server.
 
-use std::{
-    fs,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::conditions::AUTH_READY;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
     api::{Patch, PatchParams},
 };
 use sandbox::{
     login::{Login, Provider, REDIRECT, Token},
-    site::Site,
+    site::{Nodes, Site},
 };
 use serde_json::json;
 
 use super::{ADA, BIND_PASSWORD, BOB, Scene, endpoint, request, token};
+use crate::fixtures::{Cluster, authenticating, published_outputs};
 
 const PORT: u16 = 31_630;
 const CONSOLE: &str = "https://console.example.org/callback";
@@ -26,7 +24,7 @@ const SECRET: [(&str, &str); 1] = [("client_secret", "secret of the console")];
 const REMEMBERED: Duration = Duration::from_secs(10);
 
 /// A provider for kubectl and for a program with a secret, whose tokens are valid for a minute.
-async fn start(scene: &Scene) -> crate::fixtures::Cluster {
+async fn start(scene: &Scene) -> Cluster {
     let secrets: Api<Secret> = scene.api();
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "console"}, "stringData": {"secret": SECRET[0].1},
@@ -51,18 +49,6 @@ async fn start(scene: &Scene) -> crate::fixtures::Cluster {
         .condition_is(&cluster, AUTH_READY.as_str(), "False", "IssuerUnreachable")
         .await;
     cluster
-}
-
-async fn tenant(scene: &Scene) -> Site {
-    let maps: Api<ConfigMap> = scene.api();
-    let outputs = maps.get("auth-shop-oidc").await.unwrap().data.unwrap();
-    let file = scene.group.directory().join("authentication.json");
-    fs::write(&file, &outputs["authentication-configuration.json"]).unwrap();
-    Site::builder("tenant")
-        .authentication(&file)
-        .start()
-        .await
-        .unwrap()
 }
 
 async fn console_token(provider: &Provider) -> Token {
@@ -116,7 +102,8 @@ async fn the_wrong_password_address_audience_and_time_are_refused() {
     let published = endpoint(&scene.stage.ready(&shop).await);
     let text = |field: &str| published[field].as_str().unwrap();
     let provider = Provider::new(text("issuer"), text("caBundle")).unwrap();
-    let tenant = tenant(&scene).await;
+    let outputs = published_outputs(&scene.api()).await;
+    let tenant = authenticating(&outputs, scene.group.directory(), Nodes::None).await;
 
     let ada = token(&provider, ADA).await;
     assert!(is_accepted(&tenant, &ada.text).await);

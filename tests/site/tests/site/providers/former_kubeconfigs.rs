@@ -4,7 +4,6 @@ use std::{env, fs, time::Duration};
 
 use api::conditions::AUTH_READY;
 use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingAdmissionPolicyBinding,
     core::v1::Secret,
     rbac::v1::{ClusterRoleBinding, RoleBinding},
 };
@@ -16,8 +15,10 @@ use sandbox::{dex::Dex, region::Agent, repository, site::Site, tools, wait};
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, Scene};
-use crate::fixtures::{Cluster, PATIENCE, Stage, statuses_sent_by};
+use crate::fixtures::{Cluster, PATIENCE, Policy, Stage, remove_policy, statuses_sent_by};
 
+/// The policy that refuses writes to Secrets in which kubeconfigs are recorded.
+const NO_RECORD: &str = "no-record";
 /// Part of the message about a former cluster.
 pub(super) const REMAIN: &str = "and bindings of groups may remain in that cluster: ";
 
@@ -271,11 +272,7 @@ async fn rights_end_and_none_begins_while_nothing_can_be_recorded() {
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert!(written() <= before + 2, "{} statuses", written() - before);
 
-    let policies: Api<ValidatingAdmissionPolicyBinding> = Api::all(stage.site.client());
-    policies
-        .delete("no-record", &DeleteParams::default())
-        .await
-        .unwrap();
+    remove_policy(&stage.site, NO_RECORD).await;
     recorded(&scene, &[]).await;
     is_ready().await;
     name(&scene, &shop, Some("second"), &groups).await;
@@ -285,41 +282,23 @@ async fn rights_end_and_none_begins_while_nothing_can_be_recorded() {
 
 /// Installs a policy that refuses these writes, and waits until the API server applies it.
 async fn refuse_records(scene: &Scene) {
-    scene.stage.site.apply_yaml(POLICY).await.unwrap();
     let probe = PatchParams {
         dry_run: true,
         ..PatchParams::default()
     };
-    let change = json!({"data": {"kubeconfig-secrets": "cHJvYmU="}});
-    let refused = async {
-        let mut pace = tokio::time::interval(Duration::from_millis(50));
-        let secrets = scene.api::<Secret>();
-        while secrets
-            .patch("auth-shop.keys", &probe, &Patch::Merge(&change))
-            .await
-            .is_ok()
-        {
-            pace.tick().await;
-        }
+    let change = Patch::Merge(json!({"data": {"kubeconfig-secrets": "cHJvYmU="}}));
+    let secrets = scene.api::<Secret>();
+    let policy = Policy {
+        name: NO_RECORD,
+        matches: json!({"resourceRules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["secrets"]},
+        ]}),
+        expression: "!object.metadata.name.endsWith('.keys')",
+        message: "no record is written",
     };
-    tokio::time::timeout(PATIENCE, refused).await.unwrap();
+    policy
+        .install(&scene.stage.site, async || {
+            secrets.patch("auth-shop.keys", &probe, &change).await.is_ok()
+        })
+        .await;
 }
-
-const POLICY: &str = r#"
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: no-record}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-      - {apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [secrets]}
-  validations:
-    - expression: "!object.metadata.name.endsWith('.keys')"
-      message: "no record is written"
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: no-record}
-spec: {policyName: no-record, validationActions: [Deny]}
-"#;

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fs, process::Command, sync::Arc, time::Duration
 use api::annotations::CONFIG_HASH;
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ConfigMap, Pod, Secret},
+    core::v1::{Pod, Secret},
 };
 use kube::{
     Api, ResourceExt as _,
@@ -31,11 +31,11 @@ use sandbox::{
 };
 use serde_json::{Value, json};
 
-use self::{
-    at_browser::STRANGER,
-    load::{Load, People},
+use self::load::{Load, People};
+use crate::{
+    fixtures::{Cluster, PATIENCE, Role, Stage, authenticating, cluster, published_outputs},
+    identity_providers::BOB,
 };
-use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster};
 
 const NAMESPACE: &str = "sign-in";
 const PORT: u16 = 31_560;
@@ -92,7 +92,7 @@ impl Scene {
             .await;
         let here = stage.site.node().unwrap().host_address();
         let group = Group::new("sign-in").unwrap();
-        let known: Vec<_> = people.all().into_iter().chain([STRANGER]).collect();
+        let known: Vec<_> = people.all().into_iter().chain([BOB]).collect();
         let directory = Directory::start_at(&group, here, &known, &BIND_PASSWORDS);
         let directory = directory.await.unwrap();
         let etcd = Etcd::start_at(&group, 1, here).await.unwrap();
@@ -297,15 +297,8 @@ async fn finish(provider: &Provider, form: &Form, person: (&str, &str)) -> Token
 
 /// A tenant's API server with the configuration of its provider.
 async fn tenant(scene: &Scene) -> Site {
-    let maps: Api<ConfigMap> = scene.api();
-    let outputs = maps.get("auth-shop-oidc").await.unwrap().data.unwrap();
-    let file = scene.group.directory().join("authentication.json");
-    fs::write(&file, &outputs["authentication-configuration.json"]).unwrap();
-    Site::builder("tenant")
-        .authentication(&file)
-        .start()
-        .await
-        .unwrap()
+    let outputs = published_outputs(&scene.api()).await;
+    authenticating(&outputs, scene.group.directory(), Nodes::None).await
 }
 
 async fn is_accepted(tenant: &Site, token: &Token) {

@@ -21,7 +21,6 @@ use super::{
     ways::{Move, come_back, depart, entries},
 };
 use crate::{
-    faults::ApiProxy,
     fixtures::{AGENTS, Cluster, Role, Stage, cluster},
     real_node::start_with,
 };
@@ -83,13 +82,7 @@ impl Ground {
         if !have_sidecars {
             config.haproxy_sidecar_image = None;
         }
-        let mut proxies = BTreeMap::new();
-        for agent in AGENTS {
-            let proxy = ApiProxy::to(&stage.site).await;
-            stage.start_agent_by(agent, &config, proxy.url()).await;
-            proxies.insert(agent, proxy);
-        }
-        stage.agents_are_ready().await;
+        let proxies = stage.start_proxied(&AGENTS, &config).await;
         let tenants = Tenants::default();
         let mut addresses = BTreeMap::<String, Ipv4Addr>::new();
         let mut hosts = Vec::new();

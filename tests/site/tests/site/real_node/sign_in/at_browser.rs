@@ -1,51 +1,16 @@
 //! A person whose kubectl and browser reach pods: the whole way of a login.
 
-use std::fs;
-
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use sandbox::{
-    node,
-    site::{Nodes, Site},
-    slapd::Person,
-};
-use serde_json::{Value, json};
+use sandbox::{node, site::Nodes, slapd::Person};
+use serde_json::json;
 
 use super::Scene;
-use crate::identity_providers::browser::Desk;
-
-/// Somebody without rights.
-pub(super) const STRANGER: Person<'_> = Person {
-    uid: "bob",
-    password: "battery staple",
-    groups: &["readers"],
+use crate::{
+    fixtures::{authenticating, published_outputs},
+    identity_providers::{
+        BOB,
+        browser::{Desk, bind_node_readers},
+    },
 };
-
-/// A tenant's API server with the configuration of its provider, and the bindings of its groups.
-async fn tenant(scene: &Scene) -> Site {
-    let maps: Api<ConfigMap> = scene.api();
-    let outputs = maps.get("auth-shop-oidc").await.unwrap().data.unwrap();
-    let file = scene.group.directory().join("authentication.json");
-    fs::write(&file, &outputs["authentication-configuration.json"]).unwrap();
-    let tenant = Site::builder("tenant")
-        .nodes(Nodes::Kwok(1))
-        .authentication(&file)
-        .start()
-        .await
-        .unwrap();
-    let role = [
-        "create",
-        "clusterrole",
-        "node-reader",
-        "--verb=get,list",
-        "--resource=nodes",
-    ];
-    tenant.kubectl_ok(&role).await.unwrap();
-    let bindings = tenant.kubectl_with(&["apply", "--filename", "-"], &outputs["group-bindings.json"]);
-    let bindings = bindings.await.unwrap();
-    assert!(bindings.success, "{}", bindings.stderr);
-    tenant
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_admin_logs_in_by_a_browser_at_pods() {
@@ -60,7 +25,9 @@ async fn an_admin_logs_in_by_a_browser_at_pods() {
     stage.create(&shop).await;
     let ready = stage.ready(&shop).await;
     let issuer = ready.data.pointer("/status/endpoints/0/issuer").unwrap();
-    let tenant = tenant(&scene).await;
+    let outputs = published_outputs(&scene.api()).await;
+    let tenant = authenticating(&outputs, scene.group.directory(), Nodes::Kwok(1)).await;
+    bind_node_readers(&tenant, &outputs).await;
     let desk = Desk::new(
         (&stage.site, &scene.group),
         &shop,
@@ -75,18 +42,7 @@ async fn an_admin_logs_in_by_a_browser_at_pods() {
         password: &password,
         groups: &["admins"],
     };
-    let (succeeded, answer) = desk.log_in(admin, &["auth", "whoami", "--output", "json"]).await;
-    assert!(succeeded, "{answer}");
-    let answer: Value = serde_json::from_str(&answer).unwrap();
-    let user = &answer["status"]["userInfo"];
-    assert_eq!(user["username"], format!("oidc:{uid}@example.org"));
-    assert_eq!(user["groups"], json!(["oidc:admins", "system:authenticated"]));
-    let nodes = desk.kubectl(&["get", "nodes", "--output", "name"]).await;
-    assert!(nodes.starts_with("node/"), "{nodes}");
-
-    println!("{}", desk.kubectl(&["oidc-login", "clean"]).await);
-    let (succeeded, refused) = desk.log_in(STRANGER, &["get", "nodes", "--output", "name"]).await;
-    let why = "User \"oidc:bob@example.org\" cannot list resource \"nodes\"";
-    assert!(!succeeded && refused.contains(why), "{refused}");
+    desk.admin_lists_nodes(admin).await;
+    desk.stranger_lists_none(BOB).await;
     stage.nothing_was_forbidden();
 }
