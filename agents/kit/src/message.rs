@@ -6,7 +6,8 @@ use api::stored_bytes;
 /// Between both ends of a connection.
 const ARROW: &str = "->";
 
-/// The text without control characters other than line breaks, since terminals act on them, and with so many bytes at most. It is also [`steady`].
+/// The text without control characters other than line breaks, and without marks that turn the direction of writing, since terminals act on them;
+/// and with so many bytes at most. It is also [`steady`].
 #[must_use]
 pub fn readable(text: &str, most: usize) -> String {
     truncated(printable(text), most, char::len_utf8)
@@ -20,7 +21,13 @@ pub fn readable_stored(text: &str, most: usize) -> String {
 }
 
 fn printable(text: &str) -> String {
-    steady(text).replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
+    let is_hidden = |c: char| c.is_control() && c != '\n' || turns_direction(c);
+    steady(text).replace(is_hidden, "\u{fffd}")
+}
+
+/// Whether a character turns the direction of writing, with which a text can look like another one. Names of images and networks may have it.
+fn turns_direction(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The text if it has this size at most, or else as many of its first characters as fit with an ellipsis. `size`: of a character.
@@ -191,6 +198,19 @@ mod tests {
         ] {
             assert_eq!(readable(text, most), expected);
         }
+    }
+
+    #[test]
+    fn marks_that_turn_the_direction_are_replaced() {
+        let hostile = "registry\u{202e}gpj.\u{2066}live\u{2069}\u{200f}\u{61c}";
+        let expected = "registry\u{fffd}gpj.\u{fffd}live\u{fffd}\u{fffd}\u{fffd}";
+        assert_eq!(readable(hostile, 100), expected);
+        assert_eq!(readable_stored(hostile, 100), expected);
+        assert_eq!(
+            readable("שלום 👩\u{200d}🔧", 100),
+            "שלום 👩\u{200d}🔧",
+            "a script of its own needs none"
+        );
     }
 
     #[test]

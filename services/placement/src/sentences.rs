@@ -2,6 +2,8 @@
 //! however many hosts or domains it is about: lists are cut, and say how much is left out. Where somebody must know the rest to follow
 //! the sentence, it states a rule instead. A request has few roles ([`crate::MAX_ROLES`]), so what each needs is never left out.
 
+mod unnamed;
+
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
@@ -10,6 +12,7 @@ use vocabulary::{LabelKey, LabelValue, NetworkId, RoleName, Selector};
 use crate::decision::{Funnel, Help, Need, Refusal, RefusalKind, ReleaseReason, ReportKind};
 use crate::ineligible::Ineligible;
 use crate::request::{FailReason, MemberState};
+use unnamed::Unnamed;
 
 /// Maximum number of entries of a list in a sentence.
 const MAX_LIST_ENTRIES: usize = 6;
@@ -220,7 +223,7 @@ fn help_sentence(help: &Help, refusal: &Refusal) -> String {
             format!(
                 "{} becoming eligible for {role} (now: {})",
                 first(MAX_FULL_LIST_ENTRIES, hosts.iter()),
-                all(reasons.iter())
+                all(reasons.iter().map(Unnamed))
             )
         }
         Help::WantLess(roles) => {
@@ -329,12 +332,7 @@ impl Display for Ineligible {
                 f,
                 "it has the labels of cluster {cluster}, which does not hold it"
             ),
-            Self::FormerMember(cluster) => write!(
-                f,
-                "this host has the name, an address or the BMC address of a member of cluster {cluster}, whose load balancers may still \
-                 route to it; other clusters can claim it once {cluster} has replaced or released that member, or one of the two hosts \
-                 has another address"
-            ),
+            Self::FormerMember(cluster) => former_member(f, &format_args!("cluster {cluster}"), cluster),
             Self::Held { cluster, role, state } => {
                 let state = match state {
                     MemberState::Claimed | MemberState::Bound => "holds it",
@@ -344,6 +342,15 @@ impl Display for Ineligible {
             }
         }
     }
+}
+
+/// The sentence about a host whose machine may be a member's of another cluster. `again`: that cluster, the second time.
+fn former_member(f: &mut fmt::Formatter<'_>, cluster: &dyn Display, again: &dyn Display) -> fmt::Result {
+    write!(
+        f,
+        "this host has the name, an address or the BMC address of a member of {cluster}, whose load balancers may still route to it; \
+         other clusters can claim it once {again} has replaced or released that member, or one of the two hosts has another address"
+    )
 }
 
 impl Display for FailReason {
@@ -375,7 +382,8 @@ impl Display for ReportKind {
             Self::HostMissing => f.write_str("its host is not in the inventory; the member is kept"),
             Self::WouldNotBeTaken(reason) => write!(
                 f,
-                "its host could not be claimed today, but the member is kept: {reason}"
+                "its host could not be claimed today, but the member is kept: {}",
+                Unnamed(reason)
             ),
             Self::SharesDomain { domain } => {
                 write!(f, "another member of its role is in {domain} too; both stay")

@@ -122,7 +122,7 @@ fn leave(facts: &Facts<'_>) -> Assessment {
 /// The action, or why its condition does not hold.
 fn attempt(verb: Verb, facts: &Facts<'_>) -> Assessment {
     let Facts {
-        cluster: _,
+        cluster,
         member,
         host,
         served,
@@ -132,7 +132,7 @@ fn attempt(verb: Verb, facts: &Facts<'_>) -> Assessment {
         Ok(action) => Assessment::Due(action),
         Err(Violation::Labels) => Assessment::Blocked(format!(
             "it has labels of another cluster or role: {}; correct or remove them",
-            describe_labels(host.sip_labels())
+            describe_labels(host.sip_labels(), cluster.namespace())
         )),
         // The claim is older than the release on the host: this process was paused, and another replica has released the host.
         Err(Violation::Mark) => Assessment::Blocked(format!(
@@ -163,12 +163,19 @@ fn consumer(host: &ObservedHost) -> String {
     format!("{kind} {namespace}/{name}")
 }
 
-fn describe_labels(labels: &SipLabels) -> String {
+/// The labels, for the tenant of this namespace. Those of a `SIPCluster` of another one may be another tenant's, and are not quoted.
+fn describe_labels(labels: &SipLabels, own_namespace: &str) -> String {
     let SipLabels {
         namespace,
         name,
         role,
     } = labels;
+    if namespace
+        .as_deref()
+        .is_some_and(|namespace| namespace != own_namespace)
+    {
+        return format!("{} names another namespace", api::labels::CLUSTER_NAMESPACE);
+    }
     let keys = [
         api::labels::CLUSTER_NAMESPACE,
         api::labels::CLUSTER_NAME,

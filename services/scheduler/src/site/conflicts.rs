@@ -77,7 +77,10 @@ fn member_conflict(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &
         ),
         (_, Labels::Others(other)) => conflict(
             Kind::LabelsOfAnother,
-            &format_args!("is held by this cluster, and its labels name {other}"),
+            &format_args!(
+                "is held by this cluster, and its labels name {}",
+                described(other, cluster)
+            ),
         ),
     }
 }
@@ -93,7 +96,10 @@ fn label_conflicts<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Item
                 Kind::HeldByAnother,
                 Some(id),
                 None,
-                &format_args!("has labels of this cluster, and {other} holds it"),
+                &format_args!(
+                    "has labels of this cluster, and {} holds it",
+                    described(other, &record.cluster)
+                ),
             )),
             (None, Labels::Partial) => Some(report(
                 Kind::LabelsPartial,
@@ -127,11 +133,22 @@ fn status_conflicts<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Ite
                 Some(id),
                 member.role.as_ref(),
                 &format_args!(
-                    "is in the status of this cluster from before the ledger was lost, but {other} holds it"
+                    "is in the status of this cluster from before the ledger was lost, but {} holds it",
+                    described(other, &record.cluster)
                 ),
             )
         })
     })
+}
+
+/// Another cluster, for the tenant of `own`, whose condition has the reports: one of another namespace may be another tenant's and is not named.
+/// `ExplainHost` names it.
+fn described(other: &ClusterName, own: &ClusterName) -> String {
+    if other.namespace() == own.namespace() {
+        other.to_string()
+    } else {
+        "a SIPCluster of another namespace".to_owned()
+    }
 }
 
 fn report(kind: Kind, host: Option<&HostId>, role: Option<&RoleName>, why: &dyn fmt::Display) -> Report {

@@ -140,6 +140,27 @@ fn a_releasing_host_with_foreign_labels_is_left_alone() {
 }
 
 #[test]
+fn labels_of_another_namespace_are_not_quoted() {
+    let near = labelled(host("h1"), "two", "Worker");
+    let namespace = "/metadata/labels/sip.airshipit.org~1cluster-namespace";
+    let far = with(near.clone(), namespace, json!("bank"));
+    for (object, expected) in [
+        (
+            near,
+            "sip.airshipit.org/cluster-namespace=tenant, sip.airshipit.org/cluster-name=two, sip.airshipit.org/node-type=Worker",
+        ),
+        (far, "sip.airshipit.org/cluster-namespace names another namespace"),
+    ] {
+        let expected =
+            format!("it has labels of another cluster or role: {expected}; correct or remove them");
+        assert_eq!(
+            assessment(Some(object), Claimed, true),
+            Assessment::Blocked(expected)
+        );
+    }
+}
+
+#[test]
 fn a_foreign_consumer_blocks_a_member_and_its_release() {
     let labelled = || used_by_cluster(own(host("h1")), "two");
     let unlabelled = used_by_cluster(host("h1"), "two");

@@ -74,6 +74,25 @@ async fn claimed_and_foreign() {
 }
 
 #[tokio::test]
+async fn a_report_names_no_cluster_of_another_namespace() {
+    let (stage, session, _) = claimed().await;
+    let near = labelled("h1", "two");
+    let mut far = near.clone();
+    let namespace = vocabulary::labels::CLUSTER_NAMESPACE.to_owned();
+    far.labels.insert(namespace, "bank".to_owned());
+    for (reported, expected) in [(near, "tenant/two"), (far, "a SIPCluster of another namespace")] {
+        stage.report(&session, &[reported]).await;
+        let one = stage.record("one").await.unwrap();
+        let messages: Vec<&str> = one.conflicts.iter().map(|report| &*report.message).collect();
+        let expected = format!("is held by this cluster, and its labels name {expected}");
+        assert!(
+            matches!(messages[..], [message] if message.ends_with(&expected)),
+            "{messages:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn claimed_and_partial_labels() {
     let (stage, session, _) = claimed().await;
 

@@ -2,6 +2,7 @@
 
 mod agents;
 mod labels;
+mod own_objects;
 mod provider_keys;
 mod rows;
 mod specs;
