@@ -45,10 +45,42 @@ enum Gap {
     Unreadable(String),
 }
 
+/// An object as its watch shows it, `None` where there is none; or why it cannot be read.
+type Observation<K> = Result<Option<Box<K>>, String>;
+
 enum Observed {
-    Policy(Option<Box<ValidatingAdmissionPolicy>>),
-    Binding(Option<Box<ValidatingAdmissionPolicyBinding>>),
-    Failed(String),
+    Policy(Observation<ValidatingAdmissionPolicy>),
+    Binding(Observation<ValidatingAdmissionPolicyBinding>),
+}
+
+/// What each watch has shown last.
+struct Both {
+    policy: Observation<ValidatingAdmissionPolicy>,
+    binding: Observation<ValidatingAdmissionPolicyBinding>,
+}
+
+impl Both {
+    fn new() -> Self {
+        Self {
+            policy: Ok(None),
+            binding: Ok(None),
+        }
+    }
+
+    fn take(&mut self, observed: Observed) {
+        match observed {
+            Observed::Policy(now) => self.policy = now,
+            Observed::Binding(now) => self.binding = now,
+        }
+    }
+
+    /// Why the policy is not in force. An object that cannot be read may have changed since it was read, whatever the other watch shows.
+    fn gap(&self, namespaces: &BTreeSet<String>) -> Option<Gap> {
+        match (&self.policy, &self.binding) {
+            (Err(why), _) | (_, Err(why)) => Some(Gap::Unreadable(why.clone())),
+            (Ok(policy), Ok(binding)) => gap(policy.as_deref(), binding.as_deref(), namespaces),
+        }
+    }
 }
 
 /// Reports to `LateClaims` whether the policy is in force, as long as it runs.
@@ -62,22 +94,11 @@ pub async fn watch(
 ) -> Result<(), Infallible> {
     let policies = observe(Api::all(client.clone()), Observed::Policy);
     let bindings = observe(Api::all(client), Observed::Binding);
-    let mut both = pin!(stream::select(policies, bindings));
-    let (mut policy, mut binding) = (None, None);
-    let mut last = None;
-    while let Some(observed) = both.next().await {
-        let found = match observed {
-            Observed::Policy(now) => {
-                policy = now;
-                None
-            }
-            Observed::Binding(now) => {
-                binding = now;
-                None
-            }
-            Observed::Failed(why) => Some(Gap::Unreadable(why)),
-        };
-        let gap = found.map_or_else(|| gap(policy.as_deref(), binding.as_deref(), &namespaces), Some);
+    let mut changes = pin!(stream::select(policies, bindings));
+    let (mut both, mut last) = (Both::new(), None);
+    while let Some(observed) = changes.next().await {
+        both.take(observed);
+        let gap = both.gap(&namespaces);
         late_claims.policy_is(gap.is_none());
         if last.as_ref() != Some(&gap) {
             match &gap {
@@ -96,7 +117,7 @@ pub async fn watch(
 /// The one object of the name, whenever it changes.
 fn observe<K>(
     api: Api<K>,
-    wrap: fn(Option<Box<K>>) -> Observed,
+    wrap: fn(Observation<K>) -> Observed,
 ) -> impl futures::Stream<Item = Observed> + Send
 where
     K: kube::Resource<DynamicType = ()>
@@ -107,9 +128,17 @@ where
         + 'static,
 {
     let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    let events = watcher::watcher(api, config).backoff(watch_pauses());
+    // A watch that has failed resumes without an event: the object would count as unreadable until somebody changes it. A new watch lists it first.
+    let events = stream::unfold(None, move |watch| {
+        let mut watch = watch.unwrap_or_else(|| Box::pin(watcher::watcher(api.clone(), config.clone())));
+        async move {
+            let event = watch.next().await?;
+            let watch = event.is_ok().then_some(watch);
+            Some((event, watch))
+        }
+    });
     let mut listed = None;
-    events.filter_map(move |event| {
+    events.backoff(watch_pauses()).filter_map(move |event| {
         let observed = match event {
             Ok(Event::Init) => {
                 listed = None;
@@ -119,10 +148,10 @@ where
                 listed = Some(Box::new(object));
                 None
             }
-            Ok(Event::InitDone) => Some(wrap(listed.take())),
-            Ok(Event::Apply(object)) => Some(wrap(Some(Box::new(object)))),
-            Ok(Event::Delete(_)) => Some(wrap(None)),
-            Err(error) => Some(Observed::Failed(error.to_string())),
+            Ok(Event::InitDone) => Some(wrap(Ok(listed.take()))),
+            Ok(Event::Apply(object)) => Some(wrap(Ok(Some(Box::new(object))))),
+            Ok(Event::Delete(_)) => Some(wrap(Ok(None))),
+            Err(error) => Some(wrap(Err(error.to_string()))),
         };
         std::future::ready(observed)
     })
@@ -260,104 +289,4 @@ fn other_binding(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn applied() -> (Value, Value) {
-        let documents: Vec<Value> = SHIPPED
-            .split("\n---\n")
-            .map(|text| serde_saphyr::from_str(text).unwrap())
-            .collect();
-        let [policy, binding] = &documents[..] else {
-            panic!("{documents:?}")
-        };
-        let mut policy = policy.clone();
-        policy["spec"]["matchConstraints"]["matchPolicy"] = json!("Equivalent");
-        policy["spec"]["matchConstraints"]["namespaceSelector"] = json!({});
-        policy["spec"]["matchConstraints"]["objectSelector"] = json!({});
-        policy["spec"]["matchConstraints"]["resourceRules"][0]["scope"] = json!("*");
-        (policy, binding.clone())
-    }
-
-    fn found(change: impl FnOnce(&mut Value, &mut Value)) -> String {
-        let (mut policy, mut binding) = applied();
-        change(&mut policy, &mut binding);
-        let policy = serde_json::from_value(policy).unwrap();
-        let binding = serde_json::from_value(binding).unwrap();
-        let namespaces = BTreeSet::from(["metal".to_owned()]);
-        gap(Some(&policy), Some(&binding), &namespaces).map_or_else(String::new, |gap| gap.to_string())
-    }
-
-    #[test]
-    fn the_shipped_policy_is_in_force() {
-        assert_eq!(found(|_, _| {}), "");
-        assert_eq!(
-            found(|policy, binding| {
-                policy["spec"]["matchConditions"][0]["expression"] =
-                    json!("!(request.userInfo.username in ['root'])");
-                binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0]["values"] =
-                    json!(["metal", "more"]);
-            }),
-            "",
-            "exceptions and more namespaces are the site's own"
-        );
-        assert_eq!(
-            found(|policy, _| {
-                let expression = &mut policy["spec"]["matchConditions"][1]["expression"];
-                *expression = json!(expression.as_str().unwrap().replace(' ', "\n  "));
-            }),
-            "",
-            "another parser folds its lines otherwise"
-        );
-    }
-
-    #[test]
-    fn anything_weaker_is_a_gap() {
-        let selector = "/spec/matchResources/namespaceSelector/matchExpressions/0/values";
-        for (of_policy, pointer, value, part) in [
-            (true, "/spec/failurePolicy", json!("Ignore"), "failurePolicy"),
-            (
-                true,
-                "/spec/validations/1/expression",
-                json!("true"),
-                "validations",
-            ),
-            (
-                true,
-                "/spec/matchConditions/1/expression",
-                json!("false"),
-                "matchConditions",
-            ),
-            (
-                true,
-                "/spec/matchConstraints/objectSelector",
-                json!({"matchLabels": {"a": "b"}}),
-                "matchConstraints",
-            ),
-            (false, "/spec/validationActions", json!(["Warn"]), "Deny"),
-            (false, "/spec/policyName", json!("other"), "policyName"),
-            (
-                false,
-                selector,
-                json!(["other"]),
-                "leaves out the host namespace metal",
-            ),
-        ] {
-            let gap = found(|policy, binding| {
-                let object = if of_policy { policy } else { binding };
-                *object.pointer_mut(pointer).unwrap() = value.clone();
-            });
-            assert!(gap.contains(part), "{pointer} {value}: {gap:?}");
-        }
-    }
-
-    #[test]
-    fn a_missing_object_is_a_gap() {
-        let (policy, binding) = applied();
-        let policy: ValidatingAdmissionPolicy = serde_json::from_value(policy).unwrap();
-        let binding: ValidatingAdmissionPolicyBinding = serde_json::from_value(binding).unwrap();
-        let none = BTreeSet::new();
-        assert_eq!(gap(None, Some(&binding), &none), Some(Gap::NoPolicy));
-        assert_eq!(gap(Some(&policy), None, &none), Some(Gap::NoBinding));
-    }
-}
+mod tests;

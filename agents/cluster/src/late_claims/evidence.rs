@@ -9,7 +9,7 @@ use kit::placement::Release;
 pub enum Evidence {
     /// The API server has no such host.
     Gone,
-    /// The API server has accepted a write to the host, which had no consumer then.
+    /// The API server has accepted a write to the host, which had no consumer of the cluster then.
     Written {
         /// A time before the call began.
         before: Instant,

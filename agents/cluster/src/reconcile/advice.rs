@@ -39,7 +39,8 @@ fn by_machine(member: &Member, machine: Option<&MachineLookup>, follows: bool) -
         }
         Some(MachineLookup::Kept(cluster)) => {
             return format!(
-                "; CAPM3 reserves it for the next Machine of {cluster} (nodeReuse): to release it, remove spec.consumerRef of the host"
+                "; CAPM3 reserves it for the next Machine of {cluster} (nodeReuse): to release it, remove spec.consumerRef and label {} of the host",
+                api::labels::CLUSTER_API
             );
         }
         Some(MachineLookup::Collected(_) | MachineLookup::Unreadable(_)) | None => return String::new(),
@@ -84,7 +85,8 @@ pub(super) fn foreign_consumer() -> String {
 /// The same where the `SIPCluster` is being deleted: to name another Cluster in it frees no host. That Cluster may be its own under another
 /// name, or one of another tenant.
 pub(super) const FOREIGN_CONSUMER_OF_DELETED: &str = ": it is released once nothing uses it; delete the Cluster of that consumer if it is to \
-    be deleted too, or else its Machine only; where the consumer no longer exists, remove spec.consumerRef of the host";
+    be deleted too, or else its Machine only; where the consumer no longer exists, remove spec.consumerRef and label cluster.x-k8s.io/cluster-name of \
+    the host";
 
 fn surplus(machine: &Machine, follows: bool) -> String {
     match machine.owner() {
@@ -179,7 +181,7 @@ mod tests {
             (
                 "surplus",
                 Some(&kept),
-                "; CAPM3 reserves it for the next Machine of Cluster metal/shop (nodeReuse): to release it, remove spec.consumerRef of the host",
+                "; CAPM3 reserves it for the next Machine of Cluster metal/shop (nodeReuse): to release it, remove spec.consumerRef and label cluster.x-k8s.io/cluster-name of the host",
             ),
             (
                 "surplus",

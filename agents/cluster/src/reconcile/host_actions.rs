@@ -18,7 +18,8 @@ pub enum Verb {
     Label,
     /// Restores labels that a user removed from a bound host.
     Relabel,
-    /// Restores labels of a host that a Machine of the cluster has claimed while it was released, until the Machine is gone.
+    /// Restores the labels of a host that leaves and that a Machine of the cluster uses, until the Machine is gone: it claimed the host while the
+    /// agent released it, or a user removed the labels.
     RelabelClaimed,
     /// Writes the Cluster API cluster to a host that has the cluster's labels: SIP placed it, or the `SIPCluster` names another one.
     Adopt,
@@ -49,7 +50,7 @@ pub(super) enum Labels {
 pub(super) enum ConsumerRule {
     /// The host has no consumer.
     Unused,
-    /// The host has no consumer, or none of the three labels.
+    /// The host has no consumer; or it has none of the three labels, and no consumer of the Cluster that the `SIPCluster` serves.
     UnusedIfLabelled,
     /// The host has no consumer, or one that does not belong to another Cluster.
     NotForeign,
@@ -111,7 +112,7 @@ impl Verb {
         let (labels, consumer, mark, load_balancers): (&'static [Labels], _, _, _) = match self {
             Self::Label          => (&[None, Partial],      ConsumerRule::Unused,           MarkRule::BeforeMember, LoadBalancerRule::Applied),
             Self::Relabel        => (&[None, Partial],      ConsumerRule::NotForeign,       MarkRule::BeforeMember, LoadBalancerRule::Applied),
-            Self::RelabelClaimed => (&[None],               ConsumerRule::Own,              MarkRule::OfMember,     LoadBalancerRule::Any),
+            Self::RelabelClaimed => (&[None],               ConsumerRule::Own,              MarkRule::Any,          LoadBalancerRule::Any),
             Self::Adopt          => (&[Own],                ConsumerRule::Any,              MarkRule::Any,          LoadBalancerRule::Any),
             Self::Unlabel        => (&[None, Partial, Own], ConsumerRule::UnusedIfLabelled, MarkRule::Any,          LoadBalancerRule::Drained),
             Self::Confirm        => (&[None],               ConsumerRule::NotOwn,           MarkRule::OfMember,     LoadBalancerRule::Any),
@@ -193,7 +194,9 @@ impl Condition {
         let user = facts.user();
         let consumer_holds = match consumer {
             ConsumerRule::Unused => user == User::Nobody,
-            ConsumerRule::UnusedIfLabelled => user == User::Nobody || facts.labels() == Labels::None,
+            ConsumerRule::UnusedIfLabelled => {
+                user == User::Nobody || (facts.labels() == Labels::None && user != User::Own)
+            }
             ConsumerRule::NotForeign => user != User::Foreign,
             ConsumerRule::Own => user == User::Own,
             ConsumerRule::NotOwn => user != User::Own,

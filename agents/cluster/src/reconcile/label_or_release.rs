@@ -111,10 +111,11 @@ fn join(verb: Verb, facts: &Facts<'_>) -> Assessment {
 
 fn leave(facts: &Facts<'_>) -> Assessment {
     match (facts.labels(), facts.user()) {
-        // A claim was in flight when the agent unlabelled the host: the cluster keeps the host until its Machine is gone.
-        (Labels::None, User::Own) if facts.is_marked() => attempt(Verb::RelabelClaimed, facts),
+        (Labels::None, _) if !facts.is_marked() && facts.host.is_write_refused() => Assessment::Unwritable,
+        // A claim was in flight when the agent unlabelled the host, or a user removed the labels: the cluster keeps the host until its Machine is
+        // gone. A write of the release would confirm it to the scheduler.
+        (Labels::None, User::Own) => attempt(Verb::RelabelClaimed, facts),
         (Labels::None, _) if facts.is_marked() => attempt(Verb::Confirm, facts),
-        (Labels::None, _) if facts.host.is_write_refused() => Assessment::Unwritable,
         (Labels::None | Labels::Partial | Labels::Own | Labels::Foreign, _) => attempt(Verb::Unlabel, facts),
     }
 }

@@ -96,6 +96,11 @@ impl Machine {
         self.is_marked
     }
 
+    /// Its namespace, which is also that of its owner.
+    pub(super) fn namespace(&self) -> &str {
+        &self.key.namespace
+    }
+
     /// What is scaled, and makes another one in its place: kind and name.
     pub(super) fn owner(&self) -> Option<&str> {
         self.owner.as_deref()

@@ -65,11 +65,12 @@ impl Cluster {
         self.generation
     }
 
-    /// What to do to the Node of a host, for the `SIPCluster` with this uid; `None` if that is no longer wanted.
-    pub(super) fn action(&self, uid: Option<&str>, host: &str) -> Option<Action> {
+    /// What to do to the Node of a host, for a poll that began with this; `None` if that is no longer wanted, or another `SIPCluster` or kubeconfig
+    /// is: another kubeconfig may lead to another cluster.
+    pub(super) fn action(&self, began: &Wanted, host: &str) -> Option<Action> {
         let mut members = self.wanted.members.iter();
         let member = members.find(|member| member.host.uid() == host)?;
-        (self.wanted.object.uid.as_deref() == uid).then_some(member.action)
+        self.is_of(began).then_some(member.action)
     }
 
     pub(super) fn report(&self) -> &Report {

@@ -112,10 +112,10 @@ impl Clusters {
         })
     }
 
-    /// What to do now to the Node of a host, for the `SIPCluster` with this uid.
-    pub(super) fn action(&self, (key, uid): (&ObjectKey, Option<&str>), host: &str) -> Option<Action> {
+    /// What to do now to the Node of a host, for a poll that began with this.
+    pub(super) fn action(&self, key: &ObjectKey, began: &Wanted, host: &str) -> Option<Action> {
         let cluster = self.entries.get(key)?.cluster.as_ref()?;
-        cluster.action(uid, host)
+        cluster.action(began, host)
     }
 
     /// The clusters to poll now, with what is wanted of each, and when the next one is due. At most `free` of them, and of each namespace

@@ -201,9 +201,9 @@ impl TenantNodes {
         self.lock().report(cluster, now)
     }
 
-    /// What to do now to the Node of a host, for the `SIPCluster` with this uid.
-    fn action(&self, (cluster, uid): (&ObjectKey, Option<&str>), host: &str) -> Option<Action> {
-        self.lock().action((cluster, uid), host)
+    /// See [`Clusters::action`].
+    fn action(&self, cluster: &ObjectKey, began: &Wanted, host: &str) -> Option<Action> {
+        self.lock().action(cluster, began, host)
     }
 
     /// See [`Clusters::begin`].

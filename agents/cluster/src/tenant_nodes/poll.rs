@@ -173,10 +173,12 @@ impl Drains<'_> {
         }
     }
 
-    /// Whether a pass still wants for a member what it wanted when the poll began.
+    /// Whether a pass still wants for a member what it wanted when the poll began, by the same kubeconfig.
     fn is_wanted(&self, member: &WantedMember) -> bool {
-        let uid = self.wanted.object.uid.as_deref();
-        self.tenant_nodes.action((self.cluster, uid), member.host.uid()) == Some(member.action)
+        let now = self
+            .tenant_nodes
+            .action(self.cluster, self.wanted, member.host.uid());
+        now == Some(member.action)
     }
 
     async fn delete(&self, server: &Server, member: &WantedMember, node: &Node) -> Result<Drain, Error> {

@@ -196,6 +196,23 @@ fn a_claim_in_flight_gets_its_labels_back() {
 }
 
 #[test]
+fn a_leaving_host_in_use_gets_removed_labels_back() {
+    for object in [host("h1"), marked("4")] {
+        for is_drained in [false, true] {
+            let used = used_by_cluster(object.clone(), "one");
+            assert_eq!(
+                due(Some(used), Releasing, is_drained),
+                Some(Verb::RelabelClaimed),
+                "its cluster's Machine runs on it"
+            );
+        }
+        for other in [used_by_cluster(object.clone(), "two"), used(object)] {
+            assert_eq!(due(Some(other), Releasing, true), Some(Verb::Unlabel));
+        }
+    }
+}
+
+#[test]
 fn the_annotation_follows_the_sip_cluster() {
     let old = with(
         own(host("h1")),

@@ -267,7 +267,8 @@ fn a_foreign_consumer_has_advice_by_whether_the_cluster_goes() {
         message(State::Releasing(releasing(), Evidence::Reported)),
         format!(
             "one host is being released; {fact}it is released once nothing uses it; delete the Cluster of that consumer if it \
-             is to be deleted too, or else its Machine only; where the consumer no longer exists, remove spec.consumerRef of the host"
+             is to be deleted too, or else its Machine only; where the consumer no longer exists, remove spec.consumerRef and label \
+             cluster.x-k8s.io/cluster-name of the host"
         )
     );
 }

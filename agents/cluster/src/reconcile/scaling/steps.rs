@@ -164,7 +164,7 @@ fn scale(
         set_by: _,
     } = object;
     let kind = id.kind;
-    let hosts = hosts(scaled, holding);
+    let hosts = hosts((scaled, &id.key.namespace), holding);
     let due = rule::due(kind, *replicas, &hosts);
     let held_up = match (due, other_owner) {
         _ if *is_deleting => Some((Reason::Waiting, "is being deleted".to_owned())),
@@ -192,8 +192,8 @@ fn scale(
     (scale, report)
 }
 
-/// The hosts of the role that an object follows.
-fn hosts(scaled: &Scaled, holding: &Holding) -> Hosts {
+/// The hosts of the role that an object of this namespace follows.
+fn hosts((scaled, namespace): (&Scaled, &str), holding: &Holding) -> Hosts {
     let mut hosts = Hosts {
         active: scaled.active(),
         wanted: scaled.wanted(),
@@ -202,7 +202,7 @@ fn hosts(scaled: &Scaled, holding: &Holding) -> Hosts {
     let members = holding.placement.members().iter();
     for member in members.filter(|member| member.role() == scaled.role().as_str()) {
         if member.is_releasing() {
-            leaving(scaled, member, holding, &mut hosts);
+            leaving((scaled, namespace), member, holding, &mut hosts);
         } else {
             let is = |one: bool| u32::from(one);
             hosts.staying += 1;
@@ -222,7 +222,7 @@ fn user(member: &Member, holding: &Holding) -> Option<User> {
 }
 
 /// Adds a host that leaves to the lists, if a Machine may be on it, or be left by it, that is not being deleted.
-fn leaving(scaled: &Scaled, member: &Member, holding: &Holding, hosts: &mut Hosts) {
+fn leaving((scaled, namespace): (&Scaled, &str), member: &Member, holding: &Holding, hosts: &mut Hosts) {
     let user = user(member, holding);
     // A consumer of another Cluster is not among the Machines that these replicas count.
     if let Some(User::Nobody | User::Foreign) = user {
@@ -263,7 +263,8 @@ fn leaving(scaled: &Scaled, member: &Member, holding: &Holding, hosts: &mut Host
         hosts.others.push(format!(
             "replicas are not lowered: {host} leaves ({reason}) and Machine {machine} is still on it, so Cluster API could delete another Machine; delete {machine}"
         ));
-    } else if machine.owner() != Some(&scaled) {
+    } else if machine.owner() != Some(&scaled) || machine.namespace() != namespace {
+        // A HostClaim leads to a Machine in the namespace of the tenant, where another object may have the same name.
         hosts.unmarked.push(format!(
             "Machine {machine} on surplus host {host} is not one of {scaled}: delete it yourself"
         ));

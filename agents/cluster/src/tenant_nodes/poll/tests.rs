@@ -1,3 +1,4 @@
+use kit::tenant::secret::User;
 use serde_json::json;
 
 use super::*;
@@ -170,7 +171,11 @@ async fn a_wish_that_is_taken_back_meanwhile_is_not_done() {
         let (stays, _) = members(1, Action::Keep, 1);
         let mut another = began.clone();
         another.object.uid = Some("made again".to_owned());
-        for stands in [stays, members(0, action, 0).0, another] {
+        let mut renamed = began.clone();
+        "another-kubeconfig".clone_into(&mut renamed.secret);
+        let mut serves = began.clone();
+        serves.user = User::new("one", "another");
+        for stands in [stays, members(0, action, 0).0, another, renamed, serves] {
             let (drains, events) = step_while(&server, (&began, &stands), 0, &nodes).await;
             assert!(drains.is_empty() && events.is_empty() && requests.take().is_empty());
         }

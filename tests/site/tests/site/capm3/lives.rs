@@ -6,7 +6,13 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::watcher,
 };
-use sandbox::{inventory::NETWORK, region::Agent, site::HOST_CONSUMERS, wait};
+use sandbox::{
+    inventory::NETWORK,
+    region::Agent,
+    sip_clusters::{CLUSTER_NAME, CLUSTER_NAMESPACE, NODE_TYPE, holder},
+    site::HOST_CONSUMERS,
+    wait,
+};
 use serde_json::{Value, json};
 
 use super::{CLUSTER, Capm3, Claim, Metal3Machine, NODE_REUSE, Pauses, TEMPLATED, metal3_machine};
@@ -65,6 +71,50 @@ fn the_node_reuse_label_is_removed_at_release() {
         let machine = metal3_machine(&next, Role::Worker, 0);
         assert_eq!(capm3.associate(&machine).await, Claim::Has("reuse-w1".to_owned()));
         capm3.release(&machine).await;
+    });
+}
+
+#[test]
+fn removed_labels_come_back_to_a_leaving_host_in_use() {
+    on_shared_site("peeled", async |stage| {
+        let mut capm3 = Capm3::install(&stage.site, Pauses::default(), 1).await;
+        stage.load(&[host("peeled", "worker", "r1", "w1")]).await;
+        let shop = cluster("peeled", "shop").role(Role::Worker, 1);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let machine = metal3_machine(&shop, Role::Worker, 0);
+        assert_eq!(
+            capm3.associate(&machine).await,
+            Claim::Has("peeled-w1".to_owned())
+        );
+        stage
+            .edit(&shop, json!({"nodes": {"Worker": {"count": {"active": 0}}}}))
+            .await;
+        let used = "peeled-w1: to be released, it is still used by Metal3Machine";
+        stage
+            .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", used)
+            .await;
+
+        let none = json!({CLUSTER_NAMESPACE: null, CLUSTER_NAME: null, NODE_TYPE: null});
+        let patch = Patch::Merge(json!({"metadata": {"labels": none}}));
+        let (hosts, params) = (stage.hosts(), PatchParams::default());
+        let bare = hosts.patch("peeled-w1", &params, &patch).await.unwrap();
+        assert_eq!(holder(&bare), None);
+        let what = "have the labels of its Machine's cluster again";
+        wait::until(stage.hosts(), "peeled-w1", what, PATIENCE, |host| {
+            holder(host).is_some_and(|(of, _)| of == "peeled/shop")
+        })
+        .await
+        .unwrap();
+        stage
+            .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", used)
+            .await;
+
+        capm3.release(&machine).await;
+        wait::until(stage.hosts(), "peeled-w1", "be released", PATIENCE, given_back)
+            .await
+            .unwrap();
+        stage.ready(&shop).await;
     });
 }
 

@@ -145,8 +145,9 @@ fn replicas_go_down_once_every_machine_is_marked() {
     let marked = |machine: Machine| machine.owned_by(TARGET).marked();
     let deleting = |machine: Machine| machine.owned_by(TARGET).leaving();
     let foreign = |machine: Machine| machine.owned_by("MachineDeployment other").marked();
+    let of_tenant = |_: Machine| Machine::parse("tenant/h4").unwrap().owned_by(TARGET).marked();
     let stay = members(&[("h1", Bound), ("h2", Bound), ("h3", Bound)]);
-    let rows: [(wire::Member, Change<'_>, Option<u32>, Reason, &str); 6] = [
+    let rows: [(wire::Member, Change<'_>, Option<u32>, Reason, &str); 7] = [
         (
             surplus("h4"),
             &own,
@@ -168,6 +169,13 @@ fn replicas_go_down_once_every_machine_is_marked() {
             None,
             Reason::Waiting,
             "is not one of MachineDeployment md",
+        ),
+        (
+            surplus("h4"),
+            &of_tenant,
+            None,
+            Reason::Waiting,
+            "Machine tenant/h4 on surplus host metal/h4 is not one of MachineDeployment md",
         ),
         (
             leaving("h4", "failed"),
