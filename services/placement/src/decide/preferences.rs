@@ -43,9 +43,10 @@ mod tests {
     use super::*;
 
     type Amounts = Preferences<u32, u32>;
+    type Amount = fn(&mut Amounts) -> &mut u32;
 
     /// The most important first, as the documentation of `decide` states the order.
-    const ORDER: [(&str, fn(&mut Amounts) -> &mut u32); 5] = [
+    const ORDER: [(&str, Amount); 5] = [
         ("one namespace", |amounts| &mut amounts.outside),
         ("an even spread", |amounts| &mut amounts.spread),
         ("hosts for other roles", |amounts| &mut amounts.wanted_by_others),

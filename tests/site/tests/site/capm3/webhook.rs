@@ -27,7 +27,7 @@ pub(crate) async fn install(site: &Site) {
             "apiGroups": ["metal3.io"], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"],
             "resources": ["baremetalhosts"],
         }]}),
-        expression: "!object.spec.?bmc.?address.orValue('').startsWith('redfish') \
+        expression: "!object.spec.?bmc.?address.orValue('').matches('^redfish(-uefihttp)?([+]https?)?:') \
                      || object.spec.?bootMACAddress.orValue('') != ''",
         message: "BMC driver redfish requires a BootMACAddress value (spec.bootMACAddress)",
     };
