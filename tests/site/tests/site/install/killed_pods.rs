@@ -120,7 +120,7 @@ impl Scene {
                 .unwrap()
                 .trim()
                 .to_owned(),
-            _names: names,
+            _names: names.unwrap(),
             site,
         }
     }
