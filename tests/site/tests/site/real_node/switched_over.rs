@@ -123,7 +123,7 @@ impl Seen {
         let mut states = pin!(watcher(clusters, watcher::Config::default()).applied_objects());
         while let Some(state) = states.try_next().await.unwrap() {
             let ready = wait::condition(&state, "Ready");
-            if !ready.is_some_and(|(is, ..)| is == "True") {
+            if ready.is_none_or(|(is, ..)| is != "True") {
                 self.wrong(format!("Ready is {ready:?}"));
             }
         }
