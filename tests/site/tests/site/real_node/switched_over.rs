@@ -217,7 +217,7 @@ struct Balancers {
 }
 
 /// What of a load balancer must not change: uids of the Deployment and the Service, node ports, and the version of SIP's Secret.
-type Kept = (
+type Identity = (
     Option<String>,
     Option<String>,
     BTreeSet<Option<i32>>,
@@ -249,7 +249,7 @@ impl Balancers {
         }
     }
 
-    async fn kept(&self, name: &str) -> Kept {
+    async fn identity(&self, name: &str) -> Identity {
         let service = self.services.get(name).await.unwrap();
         let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
         let ports = ports.map(|port| port.node_port).collect();
@@ -333,7 +333,7 @@ async fn clients_of_sips_load_balancer_are_served_throughout() {
     running.spawn(Arc::clone(&seen).watch_ready(stage.clusters(NAMESPACE)));
     seen.are_served().await;
     let [first, second] = BALANCERS;
-    let before = [balancers.kept(first).await, balancers.kept(second).await];
+    let before = [balancers.identity(first).await, balancers.identity(second).await];
 
     // As docs/switch-over.md has it: the tenant's component, and then the agents.
     stage.site.grant_agents(NAMESPACE).await.unwrap();
@@ -347,7 +347,7 @@ async fn clients_of_sips_load_balancer_are_served_throughout() {
 
     assert_eq!(*seen.wrong.lock().unwrap(), Vec::<String>::new());
     assert!(running.try_join_next().is_none(), "clients and watches go on");
-    let after = [balancers.kept(first).await, balancers.kept(second).await];
+    let after = [balancers.identity(first).await, balancers.identity(second).await];
     assert_eq!(after, before);
     assert_eq!(versions(&hosts(&stage).await), versions(&hosts_before));
     println!(
