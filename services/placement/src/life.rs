@@ -89,7 +89,7 @@ pub enum DomainUse {
 
 /// The first part of the order in which members of a role are released when it has too many. Within each those that nobody
 /// uses come first, then (of the failed) those with the most pressing reason, then those that are not bound, then those whose release is
-/// requested, then those from crowded domains, then by name, the last first. In `docs/replacement.md` it is the column "Goes when there are too many".
+/// requested, then those from crowded domains, then by name, the last first. In `docs/replacement.md` it is the column "Released when surplus".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReleaseOrder {
     /// Failed ones.

@@ -24,7 +24,7 @@ fn row(stage: Stage) -> String {
 #[test]
 fn the_table_of_stages_is_that_of_the_code() {
     let expected: Vec<String> = Stage::ALL.into_iter().map(row).collect();
-    assert_eq!(table("| Stage | Fills a place |"), expected);
+    assert_eq!(table("| Stage | Counts as wanted |"), expected);
 }
 
 #[test]
