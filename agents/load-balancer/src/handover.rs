@@ -4,11 +4,14 @@
 
 use std::sync::Arc;
 
-use api::labels;
+use api::{conditions::ready::PROGRESSING, labels};
 use k8s_openapi::api::core::v1::Pod;
 use kit::{
     load_balancers::is_finished,
-    service::pods::{is_of_deployment, is_ready},
+    service::{
+        Problem,
+        pods::{is_of_deployment, is_ready},
+    },
 };
 use kube::ResourceExt as _;
 use render::load_balancer::Objects;
@@ -50,6 +53,13 @@ impl Handover {
         } else {
             Self::Pending
         }
+    }
+
+    /// What the condition states for this time. Afterwards the Deployment changes once more, and its controller has not observed that change at
+    /// first: a condition that was True in between would be False for a moment.
+    pub(crate) fn problem(self) -> Option<Problem> {
+        let message = "pods of Airship SIP have not ended yet";
+        (self != Self::Complete).then(|| Problem::new(PROGRESSING, message))
     }
 
     /// Changes rendered objects for the time of the handover. The selector of the Deployment cannot change; that of the Service can.
@@ -164,7 +174,13 @@ mod tests {
                 Handover::Complete,
             ),
         ] {
-            assert_eq!(Handover::new(&pods, NAME, ready), expected, "{what}");
+            let handover = Handover::new(&pods, NAME, ready);
+            assert_eq!(handover, expected, "{what}");
+            assert_eq!(
+                handover.problem().is_none(),
+                expected == Handover::Complete,
+                "{what}"
+            );
         }
     }
 

@@ -70,7 +70,7 @@ pub(crate) fn render(
         objects: prepare(objects, scope.observed.placement(), current_text.as_ref()),
         findings: Findings {
             problems: missing.collect(),
-            substitutes: problem.into_iter().collect(),
+            substitutes: problem.into_iter().chain(handover.problem()).collect(),
             requeue: checking
                 .then_some(CHECK_POLL_INTERVAL)
                 .or((handover != Handover::Complete).then_some(HANDOVER_POLL_INTERVAL)),

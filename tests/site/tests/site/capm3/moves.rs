@@ -10,7 +10,7 @@ use crate::fixtures::{AGENTS, Cluster, Role, Stage, cluster, host, members, sip_
 
 const SCENARIO: &str = "pivoted";
 /// Of a member whose host is gone and may come back.
-const MISSING: &str = "its host is not in the inventory";
+const MISSING: &str = "its BareMetalHost is gone";
 
 /// Waits until the scheduler reports this of a member. What it reports it has stored.
 async fn until_reported(stage: &Stage, cluster: &Cluster, text: &str) {
