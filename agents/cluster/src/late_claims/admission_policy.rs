@@ -1,6 +1,6 @@
 //! Whether the policy on consumers is in force in this site: policy and binding are there, and are those that are shipped.
 
-use std::{collections::BTreeSet, convert::Infallible, pin::pin};
+use std::{collections::BTreeSet, convert::Infallible, pin::pin, time::Duration};
 
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -12,6 +12,7 @@ use kube::{
     Api, Client,
     runtime::{
         WatchStreamExt as _,
+        utils::{Backoff, ResetTimerBackoff},
         watcher::{self, Event},
     },
 };
@@ -27,6 +28,8 @@ const NAME: &str = "sip-host-consumers";
 const EXEMPT: &str = "user-is-not-exempt";
 /// The label by which the API server names a namespace.
 const NAMESPACE: &str = "kubernetes.io/metadata.name";
+/// Time without a failure of a watch after which its pauses are short again.
+const RECOVERY_DURATION: Duration = Duration::from_mins(1);
 
 /// Why the policy is not in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -114,6 +117,28 @@ pub async fn watch(
     Ok(())
 }
 
+/// Pauses before an object is listed and watched again. That it could be listed does not end their growth: where every watch fails, each list would be
+/// followed by the shortest pause, and by a line of the log that the object can be read.
+struct Pauses(ResetTimerBackoff<watcher::ExponentialBackoff>);
+
+impl Pauses {
+    fn new() -> Self {
+        Self(ResetTimerBackoff::new(watch_pauses(), RECOVERY_DURATION))
+    }
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next()
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {}
+}
+
 /// The one object of the name, whenever it changes.
 fn observe<K>(
     api: Api<K>,
@@ -138,7 +163,7 @@ where
         }
     });
     let mut listed = None;
-    events.backoff(watch_pauses()).filter_map(move |event| {
+    events.backoff(Pauses::new()).filter_map(move |event| {
         let observed = match event {
             Ok(Event::Init) => {
                 listed = None;

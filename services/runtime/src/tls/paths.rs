@@ -25,11 +25,39 @@ pub(super) fn with_distinct_names<'a>(shown: &'a [CertificateDer<'_>]) -> Vec<Ce
     distinct
 }
 
-/// Leaves one CA certificate of each name and key: a CA that was renewed with its key has several, and each leads where the others do.
+/// Leaves one CA certificate of each name and key: a CA that was renewed with its key has several. It is one without name constraints, if there is
+/// one: that leads wherever the others do.
 pub(super) fn retain_distinct(anchors: &mut RootCertStore) {
+    anchors
+        .roots
+        .sort_by_key(|anchor| anchor.name_constraints.is_some());
     let mut seen = BTreeSet::new();
     anchors.roots.retain(|anchor| {
         let key = anchor.subject_public_key_info.as_ref().to_vec();
         seen.insert((anchor.subject.as_ref().to_vec(), key))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::{Der, TrustAnchor};
+
+    use super::*;
+
+    #[test]
+    fn a_renewed_ca_is_kept_without_name_constraints() {
+        let anchor = |key: &'static str, constraints: Option<&'static str>| TrustAnchor {
+            subject: Der::from_slice(b"site"),
+            subject_public_key_info: Der::from_slice(key.as_bytes()),
+            name_constraints: constraints.map(|names| Der::from_slice(names.as_bytes())),
+        };
+        let (first, renewed) = (anchor("a", Some("names")), anchor("a", None));
+        let other = anchor("b", Some("names"));
+        for both in [[&first, &renewed], [&renewed, &first]] {
+            let roots = both.into_iter().chain([&other, &other]).cloned().collect();
+            let mut anchors = RootCertStore { roots };
+            retain_distinct(&mut anchors);
+            assert_eq!(anchors.roots, [renewed.clone(), other.clone()]);
+        }
+    }
 }

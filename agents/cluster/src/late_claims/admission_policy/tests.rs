@@ -125,13 +125,13 @@ fn an_object_that_cannot_be_read_is_a_gap() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_failed_reads_the_object_again() {
+/// An API server without the policy, at which the first of so many watches fail.
+fn failing_watches(number: usize) -> Client {
     let watches = AtomicUsize::new(0);
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let query = request.uri().query().unwrap_or_default();
         let is_watch = query.contains("watch=true");
-        let fails = is_watch && watches.fetch_add(1, Ordering::Relaxed) == 0;
+        let fails = is_watch && watches.fetch_add(1, Ordering::Relaxed) < number;
         let (code, body): (u16, Value) = if fails {
             let failure = json!({
                 "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 503, "reason": "", "message": "",
@@ -153,7 +153,12 @@ async fn a_watch_that_failed_reads_the_object_again() {
             Ok::<_, Infallible>(response)
         }
     });
-    let policies = Api::all(Client::new(service, "default"));
+    Client::new(service, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_failed_reads_the_object_again() {
+    let policies = Api::all(failing_watches(1));
     let mut observed = pin!(observe(policies, Observed::Policy));
     for is_read in [true, false, true] {
         let next = tokio::time::timeout(Duration::from_mins(1), observed.next()).await;
@@ -162,6 +167,22 @@ async fn a_watch_that_failed_reads_the_object_again() {
         };
         assert_eq!(found.is_ok(), is_read);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pauses_grow_while_only_lists_succeed() {
+    let policies = Api::all(failing_watches(usize::MAX));
+    let mut observed = pin!(observe(policies, Observed::Policy));
+    let mut failures = 0;
+    let counted = async {
+        while let Some(Observed::Policy(found)) = observed.next().await {
+            failures += usize::from(found.is_err());
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_mins(1), counted).await;
+    ended.unwrap_err();
+    // From 0.1 s to 2 s, each up to twice as long by its jitter.
+    assert!((10..60).contains(&failures), "{failures}");
 }
 
 #[test]
