@@ -35,6 +35,32 @@ fn every_path_that_a_document_names_exists() {
     }));
 }
 
+/// Records of decisions have an index of their own.
+#[test]
+fn the_readme_links_to_every_page() {
+    const README: &str = "README.md";
+    let documents = markdown::documents();
+    let readme = documents.iter().find(|document| document.path == README).unwrap();
+    let linked: BTreeSet<&str> = readme
+        .links
+        .iter()
+        .map(|link| link.text.split('#').next().unwrap_or_default())
+        .collect();
+    let is_page = |path: &str| match path.split_once('/') {
+        None => path != README,
+        Some(("docs", rest)) => !rest.contains('/'),
+        Some((folder, _)) => folder == "deploy",
+    };
+    let missing: Vec<String> = documents
+        .iter()
+        .map(|document| document.path.as_str())
+        .filter(|path| is_page(path) && !linked.contains(path))
+        .map(|path| format!("README.md has no link to {path}"))
+        .collect();
+
+    assert_none(&missing);
+}
+
 fn broken_links(documents: &[Document], exists: impl Fn(&Path) -> bool) -> Vec<String> {
     let mut findings = Vec::new();
     for document in documents {

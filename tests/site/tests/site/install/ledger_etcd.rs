@@ -1,6 +1,11 @@
 //! The etcd of the ledger: its members, its certificates and the scheduler agree on names, and real members take what the manifest gives them.
 
-use std::{fs, iter, time::Duration};
+use std::{
+    fs, iter,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use sandbox::{
     authority::{Authority, Caller},
@@ -11,6 +16,7 @@ use sandbox::{
 use serde_json::Value;
 
 use super::{
+    commands::blocks,
     drift::{ETCD, Rendered, containers, environment, list, text},
     page::PAGE,
 };
@@ -100,6 +106,45 @@ fn members_certificates_and_schedulers_agree_on_names() {
     let page = fs::read_to_string(repository::root().join(PAGE)).unwrap();
     for name in certified {
         assert!(page.contains(&format!("DNS:{name}")), "openssl omits {name}");
+    }
+}
+
+/// Runs a program that must succeed, in a directory. Returns what it prints.
+fn printed(directory: &Path, program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// rustls refuses a certificate of version 1, also as the own one of a client. OpenSSL makes it one if it has no extension.
+#[test]
+fn openssl_makes_certificates_that_the_scheduler_uses() {
+    let page = fs::read_to_string(repository::root().join(PAGE)).unwrap();
+    let commands = blocks(&page, "## Several sites", "bash");
+    let commands = commands.iter().find(|block| block.contains("openssl req"));
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    // The Secrets are not created here.
+    let script = format!("kubectl() {{ cat >/dev/null; }}\n{}", commands.unwrap());
+
+    printed(directory, "bash", &["-euo", "pipefail", "-c", &script]);
+
+    for (name, purpose) in [
+        ("etcd-member", "sslserver"),
+        ("etcd-member", "sslclient"),
+        ("etcd-client", "sslclient"),
+    ] {
+        let file = format!("{name}.crt");
+        let verify = ["verify", "-CAfile", "etcd-ca.crt", "-purpose", purpose, &file];
+        printed(directory, "openssl", &verify);
+        let certificate = printed(directory, "openssl", &["x509", "-noout", "-text", "-in", &file]);
+        assert!(certificate.contains("Version: 3 "), "{certificate}");
     }
 }
 

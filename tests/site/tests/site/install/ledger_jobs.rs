@@ -15,10 +15,15 @@ use sandbox::{
     process::Group,
     programs,
     region::Region,
+    repository,
 };
 use serde_json::Value;
 
-use super::drift::{LEDGER_JOBS, Rendered, containers, environment, list, text};
+use super::{
+    commands::sample,
+    drift::{LEDGER_JOBS, Rendered, containers, environment, list, text},
+    page::PAGE,
+};
 
 const TO_ETCD: &str = "ledger-to-etcd";
 const IMPORT: &str = "ledger-import";
@@ -213,6 +218,42 @@ fn ledger_jobs_mount_the_volume_as_the_scheduler_does() {
             assert!(mounts.all(is_known), "{folder}: {container}");
         }
     }
+}
+
+#[test]
+fn the_patch_of_the_page_imports_a_backup_of_a_replica() {
+    let schedulers = Rendered::overlay("scheduler/ha");
+    let workload = schedulers.workloads().next().unwrap();
+    let template = &workload["spec"]["volumeClaimTemplates"][0]["metadata"]["name"];
+    let claim = format!("{}-{}-0", text(template), text(&workload["metadata"]["name"]));
+    let of_scheduler = containers(workload).next().unwrap();
+    let backups = list(&of_scheduler["volumeMounts"]).find(|mount| mount["name"] == *template);
+    let backups = backups.unwrap();
+    let page = fs::read_to_string(repository::root().join(PAGE)).unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(repository::deploy().join(TO_ETCD)).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    let kustomization = copy.path().join("kustomization.yaml");
+    let own = fs::read_to_string(&kustomization).unwrap();
+    let patched = format!("{own}{}", sample(&page, &format!("value: {claim}")));
+    fs::write(kustomization, patched).unwrap();
+
+    let rendered = Rendered::overlay(copy.path().to_str().unwrap());
+
+    let job = rendered.of_kind("Job").next().unwrap();
+    let container = containers(job).next().unwrap();
+    let file = text(&container["command"][3]);
+    let (folder, name) = file.rsplit_once('/').unwrap();
+    assert_eq!(folder, text(&backups["mountPath"]));
+    assert!(name.starts_with("ledger-") && name.ends_with(".export"), "{name}");
+    let mounted = list(&container["volumeMounts"]).find(|mount| mount["mountPath"] == backups["mountPath"]);
+    let mounted = mounted.unwrap();
+    assert_eq!(mounted["subPath"], backups["subPath"]);
+    let mut volumes = list(&job["spec"]["template"]["spec"]["volumes"]);
+    let volume = volumes.find(|volume| volume["name"] == mounted["name"]);
+    assert_eq!(volume.unwrap()["persistentVolumeClaim"]["claimName"], claim);
 }
 
 #[test]
