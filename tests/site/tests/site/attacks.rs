@@ -247,7 +247,11 @@ async fn strangers(stages: [&Stage; 2]) {
     let mut took = Vec::new();
     let connects = async {
         let identity = agent(region, SITES[0]);
+        // Fewer than the handshakes that a site may make each second.
+        let mut pace = tokio::time::interval(Duration::from_millis(100));
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while begun.elapsed() < soak().unwrap_or(SHORT) {
+            pace.tick().await;
             let started = Instant::now();
             Scheduler::new(SITES[0], channel(region, &identity))
                 .placement(&id("shop", ""), None)
