@@ -184,8 +184,8 @@ pub enum ConnectError {
         /// Its address.
         address: IpAddr,
     },
-    /// The peer is not the scheduler that is expected.
-    #[error("TLS handshake with {endpoint} failed: one side does not trust the certificate of the other")]
+    /// The peer is not the scheduler that is expected, or does not complete a handshake with this caller.
+    #[error("TLS handshake with {endpoint} failed: {}", handshake_failure(source))]
     Handshake {
         /// Where to.
         endpoint: Arc<str>,
@@ -193,6 +193,17 @@ pub enum ConnectError {
         #[source]
         source: io::Error,
     },
+}
+
+/// What a failed handshake means. A server that refuses a certificate says so; one that has too many handshakes closes the connection.
+fn handshake_failure(source: &io::Error) -> &'static str {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    match source.kind() {
+        BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof => {
+            "the server closed the connection; it may have too many handshakes of this address or identity"
+        }
+        _ => "one side does not trust the certificate of the other",
+    }
 }
 
 #[derive(Debug, Clone)]

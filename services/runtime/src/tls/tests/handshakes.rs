@@ -205,6 +205,35 @@ async fn a_server_that_offers_only_tls_1_2_is_refused_by_the_client() {
 }
 
 #[tokio::test]
+async fn a_server_that_closes_the_connection_is_not_called_untrusted() {
+    let authority = Authority::new();
+    let disk = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("https://{}", listener.local_addr().unwrap())
+        .parse()
+        .unwrap();
+    let closing = tokio::spawn(async move {
+        loop {
+            drop(listener.accept().await.unwrap());
+        }
+    });
+    let tls = super::ClientTls::load(
+        &disk.client_args(),
+        &realm(),
+        Caller::Scheduler,
+        &super::TlsMetrics::default(),
+    )
+    .unwrap();
+    let channel = super::channel(&endpoint, tls.map(|(tls, _)| tls)).unwrap();
+    let refusal = chain(&call(&channel).await.unwrap_err());
+    assert!(refusal.contains("the server closed the connection"), "{refusal}");
+    closing.abort();
+}
+
+#[tokio::test]
 async fn a_connection_ends_when_its_certificate_expires() {
     let (authority, _disk, served) = scheduler().await;
     let short = Subject::of_caller(&agent("cluster")).expiring_in(Duration::from_secs(3));
