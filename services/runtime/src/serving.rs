@@ -50,7 +50,7 @@ pub enum ConnectionAge {
     Brief,
 }
 
-/// What connections are good for. When it changes, open connections are told to end.
+/// How connections are served. When it changes, the server sends GOAWAY on open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionRound {
     /// How long clients may stay connected.
@@ -269,11 +269,11 @@ mod tests {
                 *seen.lock().unwrap() = request.extensions().get::<Peer>().cloned();
                 Ok::<_, Status>(request)
             });
-            let (rounds, said) = watch::channel(ConnectionRound::FIRST);
+            let (rounds, requested) = watch::channel(ConnectionRound::FIRST);
             let stop = CancellationToken::new();
             let mut running = JoinSet::new();
             let routes = Routes::new(health);
-            running.spawn(serve(listener, routes, WatchStream::new(said), stop.clone()));
+            running.spawn(serve(listener, routes, WatchStream::new(requested), stop.clone()));
             Self {
                 address,
                 health: HealthClient::new(channel(&endpoint, None).unwrap()),

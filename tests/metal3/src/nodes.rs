@@ -1,7 +1,7 @@
 //! How the Node of a Machine in a tenant's cluster is linked to it: `SetProviderIDFromNodeLabel` and `getPossibleProviderIDs` of CAPM3 v1.13.2,
 //! and `GetManagedAnnotations` (`util/annotations/helpers.go`) of Cluster API v1.13.4.
 //!
-//! The real ones find the Node by a label that its kubelet has from bootstrap. There is no bootstrap here: whoever makes the Node sets the label.
+//! The real ones find the Node by a label that its kubelet has from bootstrap. There is no bootstrap here: a test sets the label.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{

@@ -312,7 +312,7 @@ impl Drop for CallerPermit {
         };
         if let Some((caller, next)) = next {
             let permits = self.permits.clone();
-            // Whoever has left in the meantime drops its permit, which the next one gets then.
+            // A caller that has left in the meantime drops its permit, which the next one gets then.
             drop(next.send(CallerPermit { permits, caller }));
         }
     }

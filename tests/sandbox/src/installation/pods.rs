@@ -1,4 +1,4 @@
-//! What the pods of a site report, for whoever looks for the cause of a failure.
+//! What the pods of a site report, to find the cause of a failure.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _, api::ListParams};

@@ -108,7 +108,7 @@ impl<'a> Desk<'a> {
         assert!(nodes.starts_with("node/"), "{nodes}");
     }
 
-    /// Logs out whoever has logged in. A person without rights logs in there as well, and may list no nodes.
+    /// Logs out the present user. A person without permissions logs in there as well, and may list no nodes.
     pub(crate) async fn stranger_lists_none(&self, stranger: Person<'_>) {
         println!("{}", self.kubectl(&["oidc-login", "clean"]).await);
         let list = ["get", "nodes", "--output", "name"];
