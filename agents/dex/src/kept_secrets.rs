@@ -176,7 +176,10 @@ impl<'a> KeptSecret<'a> {
         if is_own {
             return Ok(());
         }
-        let why = format!("Secret {} was not made for this SIPCluster", secret.name_any());
+        let described = format!("Secret {}", secret.name_any());
+        let cluster = (self.cluster.uid(), self.cluster.name());
+        let former = service::former_owner(&described, &secret.metadata, cluster);
+        let why = former.unwrap_or_else(|| format!("{described} was not made for this SIPCluster"));
         Err(refused(self.entry, NAME_CONFLICT, &why))
     }
 

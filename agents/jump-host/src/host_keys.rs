@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use kit::{
     apply,
-    service::{Error, Problem, SIP_MANAGER, foreign_owner},
+    service::{self, Error, Problem, SIP_MANAGER, foreign_owner},
     takeover,
 };
 use kube::{
@@ -214,12 +214,11 @@ fn foreign(secret: &Secret, (uid, cluster): (&str, &str)) -> Option<String> {
         owner.uid != uid && (owner.kind == "SIPCluster" || owner.controller == Some(true))
     };
     if let Some(owner) = owners.find(is_other) {
-        return Some(format!(
-            "{} belongs to {} {}",
-            described(),
-            owner.kind,
-            owner.name
-        ));
+        let former = service::former_owner(&described(), &secret.metadata, (uid, cluster));
+        return Some(former.unwrap_or_else(|| {
+            let OwnerReference { kind, name, .. } = owner;
+            format!("{} belongs to {kind} {name}", described())
+        }));
     }
     if secret.owner_references().iter().any(|owner| owner.uid == uid) {
         return None;
@@ -344,7 +343,10 @@ mod tests {
         }
         assert_eq!(foreign(&secret(json!({})), ("ours", "orders")), None);
         let labelled = |cluster: &str, owners: &Value| {
-            let labels = json!({(labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): cluster});
+            let labels = json!({
+                (labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): cluster,
+                (labels::INSTANCE): "jumphost-orders",
+            });
             foreign(
                 &secret(json!({"labels": labels, "ownerReferences": owners})),
                 ("ours", "orders"),
@@ -353,6 +355,12 @@ mod tests {
         let ours = json!([owner("SIPCluster", "ours", true)]);
         assert_eq!(labelled("orders", &json!([])), None);
         assert_eq!(labelled("bank", &ours), None);
+        let former = json!({
+            "apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "name": "orders", "uid": "before",
+        });
+        let expected = "Secret shop/jumphost-orders belongs to a former SIPCluster orders, which is gone: the agent deletes it within 120 s";
+        let message = labelled("orders", &json!([former]));
+        assert_eq!(message.as_deref(), Some(expected));
         let expected = "Secret shop/jumphost-orders was made for SIPCluster bank".to_owned();
         assert_eq!(labelled("bank", &json!([])), Some(expected));
     }

@@ -43,8 +43,8 @@ const NAME_CONFLICT: Meaning = stalls(
     Reason::NameConflict,
     "An object that the agent did not make for this SIPCluster has the name of one of the objects that it makes, or a pod of another \
      SIPCluster still has that name. The message states which. If the message names another `SIPCluster`, give the entry another `name`. \
-     If the object belongs to no `SIPCluster`, delete it or give the entry another `name`. If a pod is ending, wait. The agent retries \
-     within a minute.",
+     If the object belongs to no `SIPCluster`, delete it or give the entry another `name`. If it belongs to a former `SIPCluster`, or a pod \
+     is ending, wait. The agent retries within a minute.",
 );
 const OVERRIDE_NOT_ALLOWED: Meaning = stalls(
     Reason::OverrideNotAllowed,

@@ -85,7 +85,7 @@ async fn a_deposed_replica_replaces_no_authority() {
         .unwrap();
     assert_eq!(
         taken.to_string(),
-        "auth-shop: Secret auth-shop.keys was not made for this SIPCluster"
+        "auth-shop: Secret auth-shop.keys belongs to a former SIPCluster shop, which is gone: the agent deletes it within 120 s"
     );
 
     // One of an earlier build gets its labels.

@@ -1,13 +1,20 @@
-//! The cluster for which an object without an owner was made: its labels name it, unless the Airship SIP operator made the object.
+//! The cluster for which an object without an owner was made: its labels name it, unless the Airship SIP operator made the object. An object may
+//! also have an owner that is gone.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use api::{SIPCluster, labels};
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Service},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use kube::ResourceExt;
+use kube::{Resource as _, ResourceExt};
+
+/// Within this time the agent deletes an object whose owner is gone, if the API server permits it and the namespace has few such objects.
+pub(super) const FORMER_GONE_WITHIN: Duration = Duration::from_mins(2);
 
 /// Labels that are kept, since they identify an object without an owner.
 const IDENTIFYING_LABELS: [&str; 3] = [labels::PART_OF, labels::CLUSTER_NAME, labels::INSTANCE];
@@ -66,6 +73,60 @@ impl Owner {
     }
 }
 
+/// The cluster that made an object, as the object's labels name it.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Maker {
+    pub(super) name: String,
+    /// The uid in the owner reference; `None` for an object that no cluster owns.
+    pub(super) uid: Option<String>,
+}
+
+impl Maker {
+    /// `None` if the labels name no cluster, if the object has other owners beside a cluster, or if that cluster has another name than the labels.
+    /// The garbage collector keeps an object while one of its owners exists, and so does the agent.
+    pub(super) fn of_object(object: &ObjectMeta) -> Option<Self> {
+        let name = object.labels.as_ref().and_then(cluster)?;
+        let owners = object.owner_references.as_deref().unwrap_or_default();
+        let uid = match owners {
+            _ if owners.iter().all(|owner| owner.kind != "SIPCluster") => None,
+            [owner] if owner.name == name && is_of_this_group(owner) => Some(owner.uid.clone()),
+            _ => return None,
+        };
+        Some(Self {
+            name: name.to_owned(),
+            uid,
+        })
+    }
+
+    /// Whether it owns the object and has one of these uids.
+    pub(super) fn is_owner_among(&self, uids: &BTreeSet<String>) -> bool {
+        self.uid.as_ref().is_some_and(|uid| uids.contains(uid))
+    }
+}
+
+/// Whether an owner is of the API group of `SIPCluster`s. A kind of another group may have the same name.
+fn is_of_this_group(owner: &OwnerReference) -> bool {
+    let group = owner.api_version.split_once('/').map(|(group, _)| group);
+    group == Some(&*SIPCluster::group(&()))
+}
+
+/// Why an object does not belong to the cluster with this uid and name, if it belongs to a former one of that name; `None` if it does not. Usually
+/// the garbage collector deletes it before anybody reads this, and else the agent.
+#[must_use]
+pub fn former_owner(described: &str, object: &ObjectMeta, (uid, cluster): (&str, &str)) -> Option<String> {
+    let maker = Maker::of_object(object)?;
+    // Without it the agent does not find the object.
+    let instance = object.labels.as_ref()?.get(labels::INSTANCE)?;
+    let is_found = object.name.as_ref()?.starts_with(instance.as_str());
+    let is_former = is_found && maker.name == cluster && maker.uid.is_some_and(|owner| owner != uid);
+    is_former.then(|| {
+        let seconds = FORMER_GONE_WITHIN.as_secs();
+        format!(
+            "{described} belongs to a former SIPCluster {cluster}, which is gone: the agent deletes it within {seconds} s"
+        )
+    })
+}
+
 /// Whether a Service belongs to a cluster: the cluster owns it, or the Service was made for it and has lost its owner.
 pub(super) fn is_of(service: &Service, object: &SIPCluster) -> bool {
     let owners = service.owner_references().iter();
@@ -83,4 +144,76 @@ pub(super) fn has_owner_of(known: &Deployment, rendered: &Deployment) -> bool {
         && owners
             .into_iter()
             .all(|uid| known.owner_references().iter().any(|known| known.uid == *uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(cluster: &str, owners: &Value) -> ObjectMeta {
+        let labels = json!({
+            (labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): cluster, (labels::INSTANCE): "s",
+        });
+        serde_json::from_value(json!({"name": "s.keys", "labels": labels, "ownerReferences": owners}))
+            .unwrap()
+    }
+
+    fn owner(kind: &str, name: &str, uid: &str) -> Value {
+        json!({"apiVersion": "airship.airshipit.org/v1", "kind": kind, "name": name, "uid": uid})
+    }
+
+    #[test]
+    fn a_maker_is_the_only_owner_and_has_the_name_of_the_label() {
+        let (own, another) = (owner("SIPCluster", "shop", "u"), owner("SIPCluster", "shop", "v"));
+        let mut of_another_group = own.clone();
+        of_another_group["apiVersion"] = json!("example.org/v1");
+        for (owners, expected) in [
+            (json!([]), Some(None)),
+            (json!([owner("Job", "j", "j")]), Some(None)),
+            (json!([own]), Some(Some("u"))),
+            // The Job may exist.
+            (json!([owner("Job", "j", "j"), own]), None),
+            (json!([of_another_group]), None),
+            (json!([own, another]), None),
+            (json!([owner("SIPCluster", "bank", "u")]), None),
+        ] {
+            let maker = Maker::of_object(&object("shop", &owners));
+            let expected = expected.map(|uid: Option<&str>| Maker {
+                name: "shop".to_owned(),
+                uid: uid.map(str::to_owned),
+            });
+            assert_eq!(maker, expected, "{owners}");
+        }
+        let mut unlabelled = object("shop", &json!([own]));
+        unlabelled.labels = None;
+        assert_eq!(Maker::of_object(&unlabelled), None);
+    }
+
+    #[test]
+    fn only_another_uid_of_the_same_name_is_a_former_owner() {
+        for (name, uid, expected) in [
+            (
+                "shop",
+                "before",
+                Some(
+                    "Secret ns/s belongs to a former SIPCluster shop, which is gone: the agent deletes it within 120 s",
+                ),
+            ),
+            ("shop", "now", None),
+            ("bank", "before", None),
+        ] {
+            let found = object(name, &json!([owner("SIPCluster", name, uid)]));
+            let message = former_owner("Secret ns/s", &found, ("now", "shop"));
+            assert_eq!(message.as_deref(), expected);
+        }
+        let mut not_found = object("shop", &json!([owner("SIPCluster", "shop", "before")]));
+        not_found.labels.as_mut().unwrap().remove(labels::INSTANCE);
+        assert_eq!(former_owner("Secret ns/s", &not_found, ("now", "shop")), None);
+        assert_eq!(
+            former_owner("Secret ns/s", &object("shop", &json!([])), ("now", "shop")),
+            None
+        );
+    }
 }

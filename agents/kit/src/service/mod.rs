@@ -89,7 +89,7 @@ pub use error::Error;
 pub use existing_ports::{made_ports, trimmed_service};
 pub use identity::Identity;
 pub use kinds::{Child, Children, Kind};
-pub use made_for::cluster as made_for;
+pub use made_for::{cluster as made_for, former_owner};
 pub use members::{Members, revision};
 pub use objects::{Applied, Exposed, Objects, Prepared};
 pub use observed::Observed;

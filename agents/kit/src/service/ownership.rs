@@ -67,7 +67,10 @@ pub fn foreign_owner(
         .find(|owner| owner.kind == "SIPCluster")
     {
         Some(owner) if owner.uid == uid => None,
-        Some(owner) => Some(format!("{name} belongs to SIPCluster {}", owner.name)),
+        Some(owner) => {
+            let former = made_for::former_owner(&name, &existing.metadata, (uid, cluster));
+            Some(former.unwrap_or_else(|| format!("{name} belongs to SIPCluster {}", owner.name)))
+        }
         None if is_part_of_sip(existing.labels()) => {
             let is_sip_name = identity.is_sip_name(&existing.name_any(), cluster);
             made_for_another(existing.labels(), cluster, is_sip_name, &name)
@@ -114,7 +117,8 @@ pub(super) fn foreign_child(
     let owners = found.owner_references.iter().flatten();
     let mut clusters = owners.filter(|owner| owner.kind == "SIPCluster").peekable();
     if let Some(first) = clusters.peek() {
-        let other = format!("{} belongs to SIPCluster {}", described(), first.name);
+        let former = made_for::former_owner(&described(), found, (uid, cluster));
+        let other = former.unwrap_or_else(|| format!("{} belongs to SIPCluster {}", described(), first.name));
         return clusters.all(|owner| owner.uid != uid).then_some(other);
     }
     let is_sip_name = identity.is_sip_name(name, cluster);
@@ -161,6 +165,7 @@ mod tests {
 
     fn service(owner: Option<&str>, part_of: Option<&str>) -> Service {
         let owner = owner.map(|uid| OwnerReference {
+            api_version: "airship.airshipit.org/v1".to_owned(),
             kind: "SIPCluster".to_owned(),
             name: format!("cluster-{uid}"),
             uid: uid.to_owned(),
@@ -183,6 +188,18 @@ mod tests {
         let mut made = service(None, Some("sip"));
         let on_object = made.metadata.labels.get_or_insert_default();
         on_object.insert(labels::CLUSTER_NAME.to_owned(), cluster.to_owned());
+        made
+    }
+
+    /// As ours for a former cluster, which still owns it.
+    fn of_former(cluster: &str, instance: &str) -> Service {
+        let mut made = without_owner(cluster);
+        let on_object = made.metadata.labels.get_or_insert_default();
+        on_object.insert(labels::INSTANCE.to_owned(), instance.to_owned());
+        made.metadata.owner_references = service(Some("before"), None).metadata.owner_references;
+        for owner in made.metadata.owner_references.iter_mut().flatten() {
+            cluster.clone_into(&mut owner.name);
+        }
         made
     }
 
@@ -237,6 +254,21 @@ mod tests {
                 Some("Secret ns/jumphost-shop belongs to SIPCluster cluster-theirs"),
             ),
             (
+                found("jumphost-shop", of_former("shop", "jumphost-shop")),
+                Some(
+                    "Secret ns/jumphost-shop belongs to a former SIPCluster shop, which is gone: the agent deletes it within 120 s",
+                ),
+            ),
+            (
+                found("jumphost-shop", of_former("bank", "jumphost-shop")),
+                Some("Secret ns/jumphost-shop belongs to SIPCluster bank"),
+            ),
+            // The agent does not delete it.
+            (
+                found("jumphost-shop", of_former("shop", "copied")),
+                Some("Secret ns/jumphost-shop belongs to SIPCluster shop"),
+            ),
+            (
                 found("jumphost-shop-1", service(None, None)),
                 Some("Secret ns/jumphost-shop-1 was not made for a SIPCluster"),
             ),
@@ -268,6 +300,16 @@ mod tests {
             (
                 service(Some("theirs"), Some("sip")),
                 Some("Service ns/lb belongs to SIPCluster cluster-theirs"),
+            ),
+            (
+                of_former("shop", "lb"),
+                Some(
+                    "Service ns/lb belongs to a former SIPCluster shop, which is gone: the agent deletes it within 120 s",
+                ),
+            ),
+            (
+                of_former("bank", "lb"),
+                Some("Service ns/lb belongs to SIPCluster bank"),
             ),
             (
                 service(None, Some("shop")),

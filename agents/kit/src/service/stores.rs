@@ -20,7 +20,7 @@ use super::{
     by_namespace::{ByNamespace, TenantStore},
     identity::Identity,
     kinds::{Child, Kind},
-    made_for::{self, Owner},
+    made_for::{self, Maker},
     objects::Objects,
     tenant_watches::TenantAccess,
     versions::Versions,
@@ -138,26 +138,36 @@ impl Stores {
         instances
     }
 
-    /// Instances that have an object which nobody owns and which stays, as the watches of the agent's objects show it: their namespaces, their
-    /// names, and those of the clusters that they were made for.
-    pub(super) fn without_owner(&self, identity: &Identity) -> BTreeSet<(String, String, String)> {
+    /// The uids of the site's clusters.
+    pub(super) fn cluster_uids(&self) -> BTreeSet<String> {
+        let clusters = self.clusters.state();
+        clusters.iter().filter_map(|cluster| cluster.uid()).collect()
+    }
+
+    /// Instances that have an object which stays and which none of the clusters with these uids owns, as the watches of the agent's objects show
+    /// it: their namespaces, their names, and their makers.
+    pub(super) fn without_live_owner(
+        &self,
+        identity: &Identity,
+        live: &BTreeSet<String>,
+    ) -> BTreeSet<(String, String, Maker)> {
         let mut instances = BTreeSet::new();
         for deployment in self.deployments.state() {
             if deployment.metadata.deletion_timestamp.is_none()
                 && made_for::is_of_instance(&deployment.metadata, &deployment.name_any())
-                && let Some(Owner::MadeFor(cluster)) = Owner::of_object(&deployment.metadata)
+                && let Some(maker) = Maker::of_object(&deployment.metadata)
+                && !maker.is_owner_among(live)
                 && let Some(namespace) = deployment.namespace()
             {
-                instances.insert((namespace, deployment.name_any(), cluster));
+                instances.insert((namespace, deployment.name_any(), maker));
             }
         }
         for (kind, of_kind) in &*self.versions {
             for (namespace, versions) in of_kind.entries() {
-                let children = versions.without_owner().into_iter();
+                let children = versions.without_live_owner(live).into_iter();
                 let children =
                     children.filter(|(name, instance, _)| identity.is_child(*kind, name, instance));
-                instances
-                    .extend(children.map(|(_, instance, cluster)| (namespace.clone(), instance, cluster)));
+                instances.extend(children.map(|(_, instance, maker)| (namespace.clone(), instance, maker)));
             }
         }
         instances

@@ -2,7 +2,7 @@
 //! instance has several.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -10,7 +10,7 @@ use std::{
 use api::labels;
 use kube::{Resource, ResourceExt as _, runtime::watcher::Event};
 
-use super::made_for::Owner;
+use super::made_for::{Maker, Owner};
 
 /// The versions that a watch of one namespace has shown. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,7 @@ struct Recorded {
     /// Whether it is being deleted.
     is_deleting: bool,
     owner: Option<Owner>,
+    maker: Option<Maker>,
     instance: Option<String>,
 }
 
@@ -89,15 +90,14 @@ impl Versions {
         own.collect()
     }
 
-    /// Names of the objects that nobody owns and that stay, each with that of its instance and of the cluster that it was made for.
-    pub(super) fn without_owner(&self) -> Vec<(String, String, String)> {
+    /// Names of the objects that stay and that none of the clusters with these uids owns, each with that of its instance and with its maker.
+    pub(super) fn without_live_owner(&self, live: &BTreeSet<String>) -> Vec<(String, String, Maker)> {
         let known = self.known();
         let stay = known.objects.iter().filter(|(_, recorded)| !recorded.is_deleting);
-        let found = stay.filter_map(|(name, recorded)| match &recorded.owner {
-            Some(Owner::MadeFor(cluster)) => {
-                Some((name.clone(), recorded.instance.clone()?, cluster.clone()))
-            }
-            Some(Owner::Uid(_)) | None => None,
+        let found = stay.filter_map(|(name, recorded)| {
+            let maker = recorded.maker.as_ref();
+            let maker = maker.filter(|maker| !maker.is_owner_among(live))?;
+            Some((name.clone(), recorded.instance.clone()?, maker.clone()))
         });
         found.collect()
     }
@@ -119,6 +119,7 @@ fn recorded(object: &impl Resource) -> Option<(String, Recorded)> {
         change_key,
         is_deleting: object.meta().deletion_timestamp.is_some(),
         owner,
+        maker: Maker::of_object(object.meta()),
         instance: object.labels().get(labels::INSTANCE).cloned(),
     };
     Some((object.name_any(), recorded))
@@ -140,7 +141,9 @@ mod tests {
     use super::*;
 
     fn config_map(name: &str, generation: Option<i64>, resource_version: &str) -> ConfigMap {
-        let owner = json!([{"apiVersion": "v1", "kind": "SIPCluster", "name": "shop", "uid": "now"}]);
+        let owner = json!([{
+            "apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "name": "shop", "uid": "now",
+        }]);
         ConfigMap {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
@@ -214,15 +217,26 @@ mod tests {
             object.owner_references.as_mut().unwrap()[0].uid = "before".to_owned();
         };
         assert_eq!(made(&of_another), (false, 0));
-        assert_eq!(versions.without_owner(), []);
+        let made_by = |name: &str, uid: Option<&str>| {
+            let maker = Maker {
+                name: name.to_owned(),
+                uid: uid.map(str::to_owned),
+            };
+            ("lb".to_owned(), "lb".to_owned(), maker)
+        };
+        let uids = |uid: &str| BTreeSet::from([uid.to_owned()]);
+        assert_eq!(versions.without_live_owner(&uids("before")), []);
+        assert_eq!(
+            versions.without_live_owner(&uids("now")),
+            [made_by("shop", Some("before"))]
+        );
         made(&orphan(Some("bank")));
-        let of_bank = ["lb", "lb", "bank"].map(str::to_owned);
-        assert_eq!(versions.without_owner(), [of_bank.into()]);
+        assert_eq!(versions.without_live_owner(&uids("now")), [made_by("bank", None)]);
         made(&|object| {
             orphan(Some("bank"))(object);
             object.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         });
-        assert_eq!(versions.without_owner(), []);
+        assert_eq!(versions.without_live_owner(&uids("now")), []);
     }
 
     #[test]

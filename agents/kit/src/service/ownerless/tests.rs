@@ -10,16 +10,33 @@ fn service(name: &str, labels: &Value, owners: &Value) -> Service {
     serde_json::from_value(json!({ "metadata": metadata })).unwrap()
 }
 
+fn labels_of(cluster: &str) -> Value {
+    json!({"app.kubernetes.io/part-of": "sip", "sip.airshipit.org/cluster-name": cluster})
+}
+
+fn owner(cluster: &str, uid: &str) -> Value {
+    json!({"apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "name": cluster, "uid": uid})
+}
+
+fn maker(cluster: &str, uid: Option<&str>) -> Maker {
+    Maker {
+        name: cluster.to_owned(),
+        uid: uid.map(str::to_owned),
+    }
+}
+
 #[test]
 fn only_what_was_made_for_a_cluster_that_is_gone_is_found() {
-    let of = |cluster: &str| json!({"app.kubernetes.io/part-of": "sip", "sip.airshipit.org/cluster-name": cluster});
-    let owner =
-        json!([{"apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "name": "gone", "uid": "u"}]);
+    let of = labels_of;
     let services = [
         service("loadbalancer-worker-gone-a", &of("gone"), &Value::Null),
         service("loadbalancer-worker-shop", &of("shop"), &Value::Null),
-        // The garbage collector deletes it.
-        service("loadbalancer-worker-gone-b", &of("gone"), &owner),
+        // A cluster that exists owns it.
+        service(
+            "loadbalancer-worker-gone-b",
+            &of("gone"),
+            &json!([owner("gone", "live")]),
+        ),
         // Another agent's, and one that the Airship SIP operator may have made.
         service("jumphost-gone", &of("gone"), &Value::Null),
         service(
@@ -29,26 +46,119 @@ fn only_what_was_made_for_a_cluster_that_is_gone_is_found() {
         ),
     ];
     let may_take_over = |cluster: &ObjectRef<SIPCluster>, _: &str| cluster.name == "shop";
-    let other = |name: &str, cluster: &str| ("tenant".to_owned(), name.to_owned(), cluster.to_owned());
-    let others = [
+    let other = |name: &str, cluster: &str| ("tenant".to_owned(), name.to_owned(), maker(cluster, None));
+    let others = BTreeSet::from([
         other("loadbalancer-worker-gone-a", "gone"),
         // Somebody has deleted its Service.
         other("loadbalancer-worker-gone-d", "gone"),
         other("loadbalancer-worker-shop-b", "shop"),
         other("jumphost-gone-b", "gone"),
-    ];
+    ]);
     let mut ending = service("loadbalancer-worker-gone-c", &of("gone"), &Value::Null);
     ending.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     // Somebody has copied the labels.
     let mut copied = service("loadbalancer-worker-gone-e", &of("gone"), &Value::Null);
     copied.metadata.name = Some("loadbalancer-worker-gone-stats".to_owned());
     let services = services.iter().chain([&ending, &copied]);
-    let found = ownerless(services, others.into(), BALANCERS, may_take_over);
+    let live = BTreeSet::from(["live".to_owned()]);
+    let found = ownerless(services, &others, BALANCERS, &live, may_take_over);
     let names: Vec<_> = found.iter().map(|instance| &*instance.name).collect();
     assert_eq!(
         names,
         ["loadbalancer-worker-gone-a", "loadbalancer-worker-gone-d"]
     );
+}
+
+#[test]
+fn what_a_cluster_that_is_gone_still_owns_is_found() {
+    const NAME: &str = "loadbalancer-worker-shop";
+    let shop = || labels_of("shop");
+    for (name, labels, owners, is_left) in [
+        // Of the cluster that has this name now, of a former one, and of one that was not made again.
+        (NAME, shop(), json!([owner("shop", "live")]), false),
+        (NAME, shop(), json!([owner("shop", "before")]), true),
+        (
+            "loadbalancer-worker-gone",
+            labels_of("gone"),
+            json!([owner("gone", "before")]),
+            true,
+        ),
+        // The labels and the owner do not agree, or it has a second owner.
+        (NAME, shop(), json!([owner("bank", "before")]), false),
+        (NAME, shop(), json!([owner("bank", "live")]), false),
+        (
+            NAME,
+            shop(),
+            json!([owner("shop", "before"), owner("shop", "live")]),
+            false,
+        ),
+        (
+            NAME,
+            shop(),
+            json!([
+                owner("shop", "before"),
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c"},
+            ]),
+            false,
+        ),
+        // Somebody else's labels, and another agent's name.
+        (NAME, json!({}), json!([owner("shop", "before")]), false),
+        ("jumphost-shop", shop(), json!([owner("shop", "before")]), false),
+    ] {
+        let mut service = service(name, &labels, &owners);
+        let live = BTreeSet::from(["live".to_owned()]);
+        // A cluster of the name takes none of these over, however valid its spec is.
+        let found = |service: &Service| {
+            ownerless(
+                [service].into_iter(),
+                &BTreeSet::new(),
+                BALANCERS,
+                &live,
+                |_, _| true,
+            )
+        };
+        let names: Vec<_> = found(&service).into_iter().map(|found| found.name).collect();
+        assert_eq!(names == [name], is_left, "{labels} {owners}: {names:?}");
+        service.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert_eq!(found(&service), BTreeSet::new(), "it is being deleted");
+    }
+}
+
+#[test]
+fn what_is_left_beside_a_new_service_is_found() {
+    let name = "loadbalancer-worker-shop";
+    let service = service(name, &labels_of("shop"), &json!([owner("shop", "live")]));
+    let live = BTreeSet::from(["live".to_owned()]);
+    let other = |uid: &str| ("tenant".to_owned(), name.to_owned(), maker("shop", Some(uid)));
+    let others = BTreeSet::from([other("before"), other("live")]);
+    let found = ownerless([&service].into_iter(), &others, BALANCERS, &live, |_, _| true);
+    let makers: Vec<_> = found.into_iter().map(|found| found.maker).collect();
+    assert_eq!(makers, [maker("shop", Some("before"))]);
+}
+
+#[test]
+fn what_has_an_owner_is_due_after_a_minute_at_most() {
+    let of = |uid: Option<&str>| Instance {
+        namespace: "tenant".to_owned(),
+        name: "a".to_owned(),
+        maker: maker("shop", uid),
+        uid: None,
+    };
+    let both: BTreeSet<Instance> = [of(None), of(Some("before"))].into();
+    let second = Duration::from_secs(1);
+    for (ownerless_for, expected) in [(second * 1_200, second * 60), (second, second)] {
+        let begun = Instant::now();
+        let mut times = DeletionTimes::default();
+        let nearly = begun + expected.saturating_sub(Duration::from_millis(1));
+        assert_eq!(times.due(&both, begun, ownerless_for), []);
+        assert_eq!(times.due(&both, nearly, ownerless_for), []);
+        let due = times.due(&both, begun + expected, ownerless_for);
+        assert!(due.contains(&of(Some("before"))), "{ownerless_for:?}");
+        assert_eq!(due.contains(&of(None)), ownerless_for == expected);
+        // Its deletion has failed.
+        let again = times.due(&both, begun + expected * 2, ownerless_for);
+        assert!(again.contains(&of(Some("before"))), "{ownerless_for:?}");
+    }
 }
 
 #[test]
@@ -105,7 +215,7 @@ fn a_namespace_with_many_delays_no_other() {
     let of = |namespace: &str, number: usize| Instance {
         namespace: namespace.to_owned(),
         name: format!("{number:04}"),
-        cluster: "gone".to_owned(),
+        maker: maker("gone", None),
         uid: None,
     };
     let mut all: BTreeSet<Instance> = (0..100).map(|number| of("a", number)).collect();
@@ -141,11 +251,22 @@ fn only_a_refused_read_ends_the_turn_of_a_namespace() {
 }
 
 #[test]
+fn a_404_without_its_reason_does_not_mean_that_it_is_gone() {
+    let failed = |reason: &str| {
+        let status = kube::core::Status::failure("404 page not found", reason).with_code(404);
+        Err::<(), _>(kube::Error::Api(status.boxed()))
+    };
+    assert!(matches!(existing(failed("NotFound")), Ok(None)));
+    assert!(existing(failed("Failed to parse error data")).is_err());
+    assert!(matches!(existing(Ok(())), Ok(Some(()))));
+}
+
+#[test]
 fn only_what_stays_so_long_enough_is_due() {
     let of = |name: &str, uid: &str| Instance {
         namespace: "tenant".to_owned(),
         name: name.to_owned(),
-        cluster: "gone".to_owned(),
+        maker: maker("gone", None),
         uid: Some(uid.to_owned()),
     };
     let instance = |name: &str| of(name, "u");
@@ -183,8 +304,9 @@ fn only_what_was_made_for_the_cluster_is_deleted() {
         serde_json::from_value(json!({"name": "lb", "labels": labels, "ownerReferences": owner})).unwrap()
     };
     let ours = || json!({(labels::PART_OF): labels::PART_OF_SIP, (labels::CLUSTER_NAME): "shop"});
-    assert!(is_unowned(&found(ours(), None), "shop"));
-    assert!(is_unowned(&found(ours(), Some("Job")), "shop"));
+    let shop = maker("shop", None);
+    assert!(is_left_by(&found(ours(), None), &shop));
+    assert!(is_left_by(&found(ours(), Some("Job")), &shop));
     for other in [
         found(ours(), Some("SIPCluster")),
         found(json!(null), None),
@@ -195,6 +317,35 @@ fn only_what_was_made_for_the_cluster_is_deleted() {
             None,
         ),
     ] {
-        assert!(!is_unowned(&other, "shop"), "{other:?}");
+        assert!(!is_left_by(&other, &shop), "{other:?}");
+    }
+}
+
+#[test]
+fn only_what_the_former_cluster_still_owns_is_deleted() {
+    let found = |owners: &Value, ending: Option<&str>| -> ObjectMeta {
+        let metadata = json!({
+            "name": "lb", "labels": labels_of("shop"), "ownerReferences": owners, "deletionTimestamp": ending,
+        });
+        serde_json::from_value(metadata).unwrap()
+    };
+    let former = maker("shop", Some("before"));
+    let owned = json!([owner("shop", "before")]);
+    assert!(is_left_by(&found(&owned, None), &former));
+    for other in [
+        found(&owned, Some("2026-01-01T00:00:00Z")),
+        found(&json!([owner("shop", "live")]), None),
+        found(&json!([owner("shop", "before"), owner("shop", "live")]), None),
+        found(&json!([]), None),
+        // The garbage collector would keep it for its other owner.
+        found(
+            &json!([
+                owner("shop", "before"),
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c"},
+            ]),
+            None,
+        ),
+    ] {
+        assert!(!is_left_by(&other, &former), "{other:?}");
     }
 }

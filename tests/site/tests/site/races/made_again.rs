@@ -1,16 +1,22 @@
 //! Objects that are deleted and made again while a placement is under way, or all at once by a restore.
 
-use kube::{
-    ResourceExt as _,
-    api::{DeleteParams, Patch, PatchParams},
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Service},
 };
-use sandbox::region::Agent;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use sandbox::{inventory::NETWORK, region::Agent, wait};
 use serde_json::json;
 
 use super::{on_a_site_with_a_proxy, writes_a_host_of};
 use crate::{
     faults::Fault,
-    fixtures::{Cluster, Role, Stage, cluster, held, host, make_again, members, sip_labels},
+    fixtures::{
+        AGENTS, Cluster, PATIENCE, Role, Stage, cluster, held, host, make_again, members, sip_labels,
+    },
 };
 
 /// Somebody takes the finalizer off a cluster and deletes it: it is gone at once, and nothing has been released.
@@ -167,4 +173,74 @@ fn a_restore_with_new_uids_keeps_every_host_where_it_was() {
             });
         assert_eq!(written.count(), 0, "no host was written to");
     });
+}
+
+/// An object whose owner has never existed is gone: the garbage collector works.
+async fn garbage_is_collected(maps: &Api<ConfigMap>) {
+    let owner = json!({
+        "apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "name": "never",
+        "uid": "00000000-0000-4000-8000-000000000000",
+    });
+    let garbage = json!({"metadata": {"name": "garbage", "ownerReferences": [owner]}});
+    let garbage = serde_json::from_value(garbage).unwrap();
+    maps.create(&PostParams::default(), &garbage).await.unwrap();
+    wait::until_gone(maps.clone(), "garbage", PATIENCE).await.unwrap();
+}
+
+/// While its watch is interrupted, a cluster is deleted and made again: its next list shows the new one as a change of the former one.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_garbage_collector_misses_is_deleted() {
+    const SCENARIO: &str = "missed";
+    const NAME: &str = "loadbalancer-worker-shop";
+    let mut stage = Stage::start(SCENARIO, &[Agent::Cluster]).await;
+    stage
+        .start_agent_where(Agent::LoadBalancer, |config| {
+            config.ownerless_services_seconds = Some(1);
+        })
+        .await;
+    stage.agents_are_ready().await;
+    stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
+    let entry = json!({
+        "image": "haproxy:2.8", "nodeInterfaceId": NETWORK, "nodePortRange": {"start": 31_349, "end": 31_349},
+    });
+    let shop = cluster(SCENARIO, "shop")
+        .role(Role::Worker, 0)
+        .with("/services/loadBalancerWorker", json!([entry]));
+    let former = stage.create(&shop).await.uid().unwrap();
+    stage.ready(&shop).await;
+
+    for agent in AGENTS {
+        stage.agent(agent).kill9().await.unwrap();
+    }
+    let services = Api::<Service>::namespaced(stage.site.client(), SCENARIO);
+    let deployments = Api::<Deployment>::namespaced(stage.site.client(), SCENARIO);
+    let maps = Api::<ConfigMap>::namespaced(stage.site.client(), SCENARIO);
+    stage.site.control_plane().controller_manager.pause().unwrap();
+    // Its connections have ended, so none holds an event for it.
+    stage.site.restart_api_server().await.unwrap();
+    delete_by_force(&stage, &shop).await;
+    let uid = stage.create(&shop).await.uid().unwrap();
+    // The API server knows no earlier event, so the garbage collector has to list.
+    stage.site.restart_api_server().await.unwrap();
+    stage.site.control_plane().controller_manager.resume().unwrap();
+    garbage_is_collected(&maps).await;
+    let left = services.get(NAME).await.unwrap();
+    assert_eq!(left.owner_references()[0].uid, former);
+
+    for agent in AGENTS {
+        stage.agent(agent).restart().await.unwrap();
+    }
+    let ready = stage.ready(&shop).await;
+    assert_eq!(ready.uid().as_ref(), Some(&uid));
+    let made = [
+        services.get(NAME).await.unwrap().metadata,
+        deployments.get(NAME).await.unwrap().metadata,
+        maps.get(NAME).await.unwrap().metadata,
+    ];
+    for metadata in made {
+        let owners = metadata.owner_references.unwrap_or_default();
+        let owners: Vec<_> = owners.into_iter().map(|owner| owner.uid).collect();
+        assert_eq!(owners, [&*uid], "{:?}", metadata.name);
+    }
+    stage.nothing_was_forbidden();
 }
