@@ -1,5 +1,7 @@
 //! The nodes that run the site's own pods: load balancers, jump hosts.
 
+use std::fs;
+
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::PostParams, runtime::watcher};
@@ -63,10 +65,16 @@ const MANAGED_BY_KWOK: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
 
 async fn kwok(group: &Group, access: &Access, count: u32) -> Result<Process, Error> {
     let (annotation, value) = MANAGED_BY_KWOK;
+    let ready_again = group.directory().join("pod-ready-again.yaml");
+    fs::write(&ready_again, include_str!("pod-ready-again.yaml")).map_err(|source| Error::File {
+        path: ready_again.clone(),
+        source,
+    })?;
     let process = group.spawn(
         Program::new("kwok", tools::path("kwok")?)
             .flag("--kubeconfig", access.admin())
             .flag("--config", tools::path("kwok-stages")?)
+            .flag("--config", ready_again)
             .flag(
                 "--manage-nodes-with-annotation-selector",
                 format!("{annotation}={value}"),

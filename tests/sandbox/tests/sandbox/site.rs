@@ -7,14 +7,19 @@ use std::{
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{Namespace, Secret},
+    core::v1::{Namespace, Pod, Secret},
 };
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+    runtime::watcher,
+};
 use sandbox::{
     audit, crds, inventory,
     site::{Nodes, Site},
     wait,
 };
+use serde_json::json;
 
 const DEPLOYMENT: &str = "
 apiVersion: apps/v1
@@ -29,12 +34,9 @@ spec:
       containers: [{name: web, image: 'example/web:1'}]
 ";
 
-#[tokio::test]
-async fn pods_of_a_deployment_become_ready_on_fake_nodes() {
-    let site = Site::builder("pods").nodes(Nodes::Kwok(2)).start().await.unwrap();
-
+/// Applies it, and waits until both pods are available.
+async fn deploy(site: &Site) {
     site.apply_yaml(DEPLOYMENT).await.unwrap();
-
     let api: Api<Deployment> = Api::namespaced(site.client(), "default");
     wait::until(
         api,
@@ -47,6 +49,50 @@ async fn pods_of_a_deployment_become_ready_on_fake_nodes() {
                 .as_ref()
                 .is_some_and(|status| status.available_replicas == Some(2))
         },
+    )
+    .await
+    .unwrap();
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| &status.conditions).flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+#[tokio::test]
+async fn pods_of_a_deployment_become_ready_on_fake_nodes() {
+    let site = Site::builder("pods").nodes(Nodes::Kwok(2)).start().await.unwrap();
+
+    deploy(&site).await;
+}
+
+#[tokio::test]
+async fn pods_on_fake_nodes_become_ready_again() {
+    let site = Site::builder("again")
+        .nodes(Nodes::Kwok(1))
+        .start()
+        .await
+        .unwrap();
+    deploy(&site).await;
+    let pods: Api<Pod> = Api::namespaced(site.client(), "default");
+
+    // What the node controller does when the node's Lease is not renewed in time.
+    let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    let not_ready = Patch::Strategic(not_ready);
+    for pod in pods.list(&ListParams::default()).await.unwrap() {
+        let marked = pods
+            .patch_status(&pod.name_any(), &PatchParams::default(), &not_ready)
+            .await
+            .unwrap();
+        assert!(!is_ready(&marked), "{:?}", marked.status);
+    }
+
+    wait::until_all(
+        pods,
+        watcher::Config::default(),
+        "both pods to be Ready again",
+        Duration::from_secs(30),
+        |pods| pods.len() == 2 && pods.iter().all(|pod| is_ready(pod)),
     )
     .await
     .unwrap();

@@ -160,8 +160,12 @@ impl Soak {
     /// Prints what a person would look for first.
     async fn print_state(&self) {
         let kinds = "deployments,replicasets,pods,events";
+        // A node that was not ready for a while makes its pods not ready, which their containers' READY does not show.
+        let conditions =
+            r#"jsonpath={range .items[*]}{.kind} {.metadata.name} {.status.conditions}{"\n"}{end}"#;
         for listed in [
             ["get", "-n", SCENARIO, "-o", "wide", kinds],
+            ["get", "-n", SCENARIO, "-o", conditions, "nodes,pods"],
             [
                 "get",
                 "-n",
