@@ -13,6 +13,7 @@
 //! | `rendering` | an entry's objects, and what is wrong with its keys |
 //! | `power_control` | power control of tenants' hosts, served by the Lease holder |
 //! | `pod_files` | whether the pods have the newest files |
+//! | `removed_keys` | which keys pods no longer accept although their entry is not applied |
 
 mod api_servers;
 mod balancers;
@@ -21,8 +22,8 @@ mod identity;
 mod pod_files;
 mod power_control;
 mod remarks;
+mod removed_keys;
 mod rendering;
-mod revocation;
 pub mod run;
 mod service;
 mod tenant_secrets;

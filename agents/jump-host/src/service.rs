@@ -28,8 +28,9 @@ use crate::{
     pod_files,
     power_control::Serving,
     remarks::remark,
+    removed_keys,
     rendering::{self, Inputs, SiteSettings},
-    revocation, tenant_secrets,
+    tenant_secrets,
 };
 
 /// Pause after which the agent checks again whether pods can call `PowerService`: its files are not watched.
@@ -204,7 +205,7 @@ impl Service for JumpHosts {
     }
 
     async fn revoke(&self, (_, cluster): (&Observed<'_>, &Cluster), entry: &JumpHost) -> Result<(), Error> {
-        revocation::revoke(&self.client, cluster, entry).await
+        removed_keys::revoke(&self.client, cluster, entry).await
     }
 
     fn forget(&self, cluster: &SIPCluster, name: &str) {

@@ -3,7 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`api`] | gRPC: who may call, requests in, answers out |
-//! | [`call`] | one descriptor per RPC: effect, who may call, kind, deadline, audit |
+//! | [`call_rules`] | one descriptor per RPC: effect, who may call, kind, deadline, audit |
 //! | [`region`] | sites behind their locks, and the order of every step: reserve, decide, stage, wait |
 //! | [`site`] | one site: inventory, sessions, the protocol of claims, what watchers are sent |
 //! | [`record`], [`spec`] | what the ledger holds of a cluster |
@@ -22,7 +22,7 @@
 pub mod admission;
 pub mod api;
 pub mod backup;
-pub mod call;
+pub mod call_rules;
 pub mod convert;
 pub mod error;
 pub mod ledger;

@@ -17,7 +17,7 @@ use crate::{
     admission::{self, CallMetrics, LimitArgs, Limits},
     api::{Inventory, LedgerApi, Placements},
     backup::{BackupArgs, BackupMetrics, Backups},
-    call, policy, site,
+    call_rules, policy, site,
     term::{LedgerArgs, Supervisor, TermCollector, TermMetrics, Terms},
 };
 
@@ -135,9 +135,9 @@ pub fn guarded_routes(
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let inventory = InventoryServiceServer::new(Inventory::new(terms.clone()))
-        .max_decoding_message_size(call::MAX_MESSAGE_BYTES);
+        .max_decoding_message_size(call_rules::MAX_MESSAGE_BYTES);
     let placements = PlacementServiceServer::new(Placements::new(terms.clone()))
-        .max_decoding_message_size(call::MAX_MESSAGE_BYTES);
+        .max_decoding_message_size(call_rules::MAX_MESSAGE_BYTES);
     let routes = Routes::new(placements)
         .add_service(inventory)
         .add_service(LedgerServiceServer::new(LedgerApi::new(terms.clone())))

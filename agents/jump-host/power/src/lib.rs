@@ -14,7 +14,7 @@
 //! | [`redfish`] | the BMC |
 //! | [`observation`] | whether the effect shows. Pure |
 //! | `execution`, `effects` | a read, and an action until its effect shows |
-//! | `operations` | each action once, by its idempotency key |
+//! | `idempotency` | each action once, by its idempotency key |
 //! | `limits`, `rates`, `reads`, `bmc_locks`, `semaphores` | how many calls, reads and actions, and how many at once |
 //! | [`audit`] | who did what |
 //! | [`metrics`] | how many calls and actions there were, and how they ended |
@@ -35,11 +35,11 @@ mod effects;
 pub mod error;
 mod execution;
 mod host;
+mod idempotency;
 mod limits;
 pub mod members;
 pub mod metrics;
 pub mod observation;
-mod operations;
 mod rates;
 mod reads;
 pub mod redfish;

@@ -28,10 +28,10 @@ use crate::{
     error::{Error, clipped},
     execution::{DebugClient, EffectPolling, Ending, Executor, READ_TIMEOUT},
     host::Host,
+    idempotency::{ActionRequest, Key, Operations},
     limits::{CallSlot, Limits},
     members::{Intent, Member, Membership, named},
     metrics::PowerMetrics,
-    operations::{ActionRequest, Key, Operations},
     reads::Reads,
     redfish::{Network, System},
     tenant::{Tenant, tenant},
@@ -355,7 +355,7 @@ impl<M: Membership> Admitted<M> {
     }
 
     /// Executes the action in a task of its own: it continues when the caller disconnects.
-    fn carry_out(&self, member: Member, action: Action, operation: crate::operations::Operation) {
+    fn carry_out(&self, member: Member, action: Action, operation: crate::idempotency::Operation) {
         let (power, caller, tenant) = (Arc::clone(&self.power), self.caller.clone(), self.tenant.clone());
         let call = self.call;
         power.audit.metrics().begun();

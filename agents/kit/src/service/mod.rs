@@ -22,7 +22,7 @@
 //! | `pods`, `readiness` | whether pods work |
 //! | `outcome`, `endpoints`, `report`, `reported`, `remarks`, `status` | what is reported |
 //! | `label_priority` | when pods may be started |
-//! | `revocation` | what an entry that is not served takes away |
+//! | `unserved` | what an entry that is not served takes away |
 //! | `reconcile`, `instances` | the pass, and its steps over all instances of a cluster |
 //! | `pass` | how a pass ends, and the status that it writes |
 //! | `without_scheduler` | what a pass does as long as the scheduler does not answer |
@@ -69,7 +69,6 @@ mod reconcile;
 mod remarks;
 mod report;
 mod reported;
-mod revocation;
 mod served;
 mod site;
 mod status;
@@ -77,6 +76,7 @@ mod stores;
 mod tenant_kinds;
 mod tenant_watches;
 mod tenants;
+mod unserved;
 mod vacancy;
 mod versions;
 mod watch_progress;

@@ -22,8 +22,9 @@ use super::{
     outcome::{Drain, Outcome},
     pass::{Pass, write, write_and_warn},
     pruning::Pruned,
-    report, reported, revocation, status,
+    report, reported, status,
     tenant_watches::Access,
+    unserved,
     without_scheduler::{keep, left, members_or_last, report_unanswered, restrict, revoke_existing},
 };
 use crate::{conditions::REMOVED, metrics};
@@ -229,7 +230,7 @@ async fn serve<S: Service>(
     );
     let exposed = instances::expose(context, observed, rendered, &mut pruned.errors).await;
     // A pass with an entry that is not served is repeated in any case.
-    let _revoked = revocation::revoke(
+    let _revoked = unserved::revoke(
         context,
         (observed, cluster),
         instances::unserved(entries, &exposed),

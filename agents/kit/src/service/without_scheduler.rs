@@ -19,8 +19,9 @@ use super::{
     predecessors::Predecessors,
     problem::{PROGRESSING, REFUSED},
     pruning::Pruned,
-    report, revocation,
+    report,
     status::{self, Status},
+    unserved,
 };
 use crate::conditions::Finding;
 
@@ -80,7 +81,7 @@ async fn apply_with_last_members<S: Service>(
     let rendered = instances::render(context, scope, entries, prepared);
     let exposed = instances::expose(context, observed, rendered, &mut errors).await;
     // The pass fails, and is repeated.
-    let _revoked = revocation::revoke(
+    let _revoked = unserved::revoke(
         context,
         (observed, cluster),
         instances::unserved(entries, &exposed),
@@ -107,7 +108,7 @@ pub(super) async fn revoke_existing<S: Service>(
         .iter()
         .filter(|entry| observed.names().contains(name::<S>(entry)))
         .collect();
-    revocation::revoke(context, (observed, cluster), existing.into_iter()).await
+    unserved::revoke(context, (observed, cluster), existing.into_iter()).await
 }
 
 /// The instances that are not deleted: those that the spec names, and the predecessors of new ones. The latter are also given by themselves.
@@ -189,7 +190,7 @@ pub(super) async fn restrict<S: Service>(
     let (left, predecessors) = left::<S>(observed, entries);
     let pruned = Pruned::delete_others(context, observed, &left).await;
     let predecessors: Vec<&str> = predecessors.names().collect();
-    let is_revoked = revocation::revoke(context, (observed, cluster), entries.iter()).await;
+    let is_revoked = unserved::revoke(context, (observed, cluster), entries.iter()).await;
     let finding = report::summary(S::IDENTITY, &pruned.refused).or_else(|| {
         // Of a spec that waits nothing else is reported than deletions that are refused, and what stays. Once these are over, that it waits.
         let waits = "the scheduler has not accepted the size of the spec yet";

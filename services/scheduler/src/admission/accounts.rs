@@ -22,7 +22,7 @@ use super::identity_limits::Limits;
 use super::limit_names::Limit;
 use super::lines::Lines;
 use super::site_share::{CallPermits, Group, Shared, limiter, most_site_calls};
-use crate::{call::CallKind, error::Error};
+use crate::{call_rules::CallKind, error::Error};
 
 /// Retry delay that a caller is sent when no permit is free.
 const NO_PERMIT_RETRY_DELAY: Duration = Duration::from_millis(100);

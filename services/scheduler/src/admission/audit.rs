@@ -25,7 +25,7 @@ use super::{
     unread::{self, Guard},
 };
 use crate::{
-    call::{Call, Descriptor, Effect},
+    call_rules::{Call, Descriptor, Effect},
     error::Error,
     ledger::CallChanges,
 };

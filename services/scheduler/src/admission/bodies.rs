@@ -20,7 +20,7 @@ use super::{
     framing::{Framing, Taken},
     unread::Guard,
 };
-use crate::{call::Call, error::Error, load};
+use crate::{call_rules::Call, error::Error, load};
 
 /// A request's body.
 #[derive(Debug)]
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
     use crate::{
         admission::{accounts::Accounts, identity_limits::Limits},
-        call::CallKind,
+        call_rules::CallKind,
     };
 
     #[tokio::test(start_paused = true)]

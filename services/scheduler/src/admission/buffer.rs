@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::call::CallKind;
+use crate::call_rules::CallKind;
 
 /// What bytes are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,7 +244,7 @@ mod tests {
     /// With the smallest `buffer` that can be set, one of the largest messages of each kind is taken.
     #[test]
     fn a_largest_message_has_room() {
-        for call in crate::call::Call::ALL {
+        for call in crate::call_rules::Call::ALL {
             let descriptor = call.descriptor();
             let of = if descriptor.has_spec() {
                 Content::Specs

@@ -7,7 +7,7 @@ use prometheus_client::{
 use runtime::metrics::Metrics;
 use tonic::Code;
 
-use crate::{call::Call, metrics as table};
+use crate::{call_rules::Call, metrics as table};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByCode {

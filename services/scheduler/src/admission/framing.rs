@@ -1,7 +1,7 @@
 //! Where in the messages of a request its bytes are, and messages that are refused before they are decoded.
 
 use super::elements::Elements;
-use crate::{call::Call, error::Error};
+use crate::{call_rules::Call, error::Error};
 
 /// Maximum size, in bytes, of a message of which only these bytes count, whatever is decoded of it.
 const MAX_SMALL_BYTES: usize = 4 << 10;

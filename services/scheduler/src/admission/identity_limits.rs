@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use crate::call::CallKind;
+use crate::call_rules::CallKind;
 
 /// Limits of one identity, on the command line. Every identity has its own, and all of one site have four times as much together.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,6 +1,6 @@
 //! The names of limits in refusals and metrics.
 
-use crate::call::CallKind;
+use crate::call_rules::CallKind;
 
 /// A limit, as refusals and metrics name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,7 +11,7 @@ use std::{
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use runtime::telemetry::AUDIT;
 
-use crate::call::{Call, Callers, Effect};
+use crate::call_rules::{Call, Callers, Effect};
 
 /// Maximum number of lines of one kind that may come at once.
 const LINE_BURST: NonZeroU32 = NonZeroU32::new(32).unwrap();

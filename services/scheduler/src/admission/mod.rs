@@ -56,7 +56,7 @@ pub use limit_names::Limit;
 use unread::Guard;
 
 use crate::{
-    call::{Call, Descriptor, Effect, Reach, Streams, reach},
+    call_rules::{Call, Descriptor, Effect, Reach, Streams, reach},
     error::Error,
     load,
     violation::clip,

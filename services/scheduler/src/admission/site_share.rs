@@ -23,7 +23,7 @@ use super::{
     identity_limits::Limits,
     lines::Lines,
 };
-use crate::call::CallKind;
+use crate::call_rules::CallKind;
 
 /// How many times as much as one identity all identities of a site have together.
 pub(super) const SITE_FACTOR: u32 = 4;

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use prost::bytes::Bytes;
 
 use super::accounts::{Account, CallPermit, Charge, Head};
-use crate::{call::CallKind, error::Error};
+use crate::{call_rules::CallKind, error::Error};
 
 /// Usual maximum size of the head of a request, in bytes. Each call that a caller may have at once has one such head, so they do not count.
 const USUAL_HEAD_BYTES: usize = 4096;

@@ -23,7 +23,7 @@ use tonic::{Extensions, Request, Status, Streaming};
 
 use crate::{
     admission::{Trail, authorize_site},
-    call::Call,
+    call_rules::Call,
     error::Error,
     term::Terms,
 };

@@ -21,7 +21,7 @@ use super::{
     reports,
 };
 use crate::{
-    call::Call,
+    call_rules::Call,
     convert,
     error::Error,
     ledger::Fence,

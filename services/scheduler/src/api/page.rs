@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use prost::Message;
 use sha2::{Digest as _, Sha256};
 
-use crate::{call::Call, error::Error, violation::Violation};
+use crate::{call_rules::Call, error::Error, violation::Violation};
 
 /// Number of entries in a page when the caller names no size.
 const DEFAULT_PAGE_SIZE: usize = 100;

@@ -27,7 +27,7 @@ use super::{
     watch,
 };
 use crate::{
-    call::Call,
+    call_rules::Call,
     convert,
     error::Error,
     ledger::{Commit, Page},

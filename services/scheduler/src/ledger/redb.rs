@@ -1,8 +1,8 @@
 //! The embedded backend: one file, no set-up.
 
 mod backup;
+mod import_export;
 mod log;
-mod moving;
 mod schema;
 mod tables;
 
@@ -190,7 +190,7 @@ impl Redb {
 
 impl Ledger for Redb {
     fn load(&self) -> Result<Contents, Error> {
-        moving::read(&self.database)
+        import_export::read(&self.database)
     }
 
     fn file_bytes(&self) -> Option<u64> {
@@ -306,12 +306,12 @@ impl Ledger for Redb {
     }
 
     fn export(&self, take: &mut dyn FnMut(disk::Entry) -> Result<(), Error>) -> Result<(), Error> {
-        moving::export_all(&self.database, take)
+        import_export::export_all(&self.database, take)
     }
 
     fn import(&self, entries: &mut dyn Iterator<Item = Result<disk::Entry, Error>>) -> Result<(), Error> {
         export::require_empty(&self.load()?)?;
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        moving::import_all(&self.database, entries, &mut shares)
+        import_export::import_all(&self.database, entries, &mut shares)
     }
 }

@@ -18,7 +18,7 @@ use runtime::{
 };
 use scheduler::{
     admission::{self, CallMetrics, Limits},
-    call::Call,
+    call_rules::Call,
 };
 use tokio::time::timeout;
 use tonic::{Code, Status, body::Body, server::NamedService, service::Routes};

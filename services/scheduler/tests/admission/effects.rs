@@ -13,7 +13,7 @@ use runtime::{identity::Caller, metrics::Metrics};
 use scheduler::{
     admission::{self, CallMetrics, Limit, Limits},
     api::Inventory,
-    call::{Call, Callers},
+    call_rules::{Call, Callers},
     error::Error,
     ledger::{Fence, SitePosition},
     term::Terms,

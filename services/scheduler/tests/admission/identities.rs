@@ -8,7 +8,7 @@ use runtime::{
     telemetry::InjectTrace,
     tls::{self, Channel, ClientTls, ClientTlsArgs, TlsMetrics},
 };
-use scheduler::call::Call;
+use scheduler::call_rules::Call;
 use tonic::{
     Code, Status,
     service::interceptor::InterceptedService,

@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use proto::placement::v1::placement_service_client::PlacementServiceClient;
 use runtime::tls::Channel;
-use scheduler::{admission::Limits, call::Call};
+use scheduler::{admission::Limits, call_rules::Call};
 use tokio::{task::JoinSet, time::timeout};
 use tonic::{Code, Status};
 

@@ -24,7 +24,7 @@ use proto::inventory::v1::{
 use proto::placement::v1::ApplyClusterRequest;
 use runtime::tls::Channel;
 use scheduler::{
-    call::{Call, Callers},
+    call_rules::{Call, Callers},
     ledger::position,
     site::Limits,
 };

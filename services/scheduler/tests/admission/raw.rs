@@ -8,7 +8,7 @@ use prost::{
 };
 use proto::{inventory::v1 as inventory, placement::v1 as placement};
 use runtime::tls::Channel;
-use scheduler::call::Call;
+use scheduler::call_rules::Call;
 use tokio_stream::Stream;
 use tonic::{
     Code, Request, Status,

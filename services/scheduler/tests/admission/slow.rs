@@ -13,7 +13,7 @@ use prost::{
     bytes::Bytes,
     encoding::{WireType, encode_key, encode_varint},
 };
-use scheduler::{admission::Limits, call::Call};
+use scheduler::{admission::Limits, call_rules::Call};
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};

@@ -13,7 +13,7 @@ use proto::{
 };
 use scheduler::{
     admission::{CallMetrics, Limits},
-    call::Call,
+    call_rules::Call,
     server,
 };
 use tokio::time::timeout;

@@ -14,7 +14,7 @@ use proto::{
 };
 use scheduler::{
     admission::{CallMetrics, Limits},
-    call::Call,
+    call_rules::Call,
     server,
 };
 use tokio::time::{sleep, timeout};

@@ -12,7 +12,7 @@ use prost::{Message as _, bytes::Bytes};
 use proto::inventory::v1::GetHostRequest;
 use scheduler::{
     admission::{CallMetrics, Limits},
-    call::Call,
+    call_rules::Call,
     server,
 };
 use tokio::{

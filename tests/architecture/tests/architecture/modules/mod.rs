@@ -63,7 +63,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
     (
         "services/scheduler/src/",
         &[
-            &["violation", "spec", "policy", "record", "call", "metrics"],
+            &["violation", "spec", "policy", "record", "call_rules", "metrics"],
             &["observed", "convert", "ledger"],
             &["error", "load", "admission"],
             &["site"],
