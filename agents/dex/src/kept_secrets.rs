@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use kit::{
     apply,
-    service::{self, Error, foreign_owner},
+    service::{self, Error, Kind, foreign_owner},
     shares::OfNamespaces,
 };
 use kube::{
@@ -178,7 +178,8 @@ impl<'a> KeptSecret<'a> {
         }
         let described = format!("Secret {}", secret.name_any());
         let cluster = (self.cluster.uid(), self.cluster.name());
-        let former = service::former_owner(&described, &secret.metadata, cluster);
+        let kind = (IDENTITY, Kind::Secret);
+        let former = service::former_owner(&described, kind, &secret.metadata, cluster);
         let why = former.unwrap_or_else(|| format!("{described} was not made for this SIPCluster"));
         Err(refused(self.entry, NAME_CONFLICT, &why))
     }

@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use kit::{
     apply,
-    service::{self, Error, Problem, SIP_MANAGER, foreign_owner},
+    service::{self, Error, Kind, Problem, SIP_MANAGER, foreign_owner},
     takeover,
 };
 use kube::{
@@ -214,7 +214,8 @@ fn foreign(secret: &Secret, (uid, cluster): (&str, &str)) -> Option<String> {
         owner.uid != uid && (owner.kind == "SIPCluster" || owner.controller == Some(true))
     };
     if let Some(owner) = owners.find(is_other) {
-        let former = service::former_owner(&described(), &secret.metadata, (uid, cluster));
+        let kind = (IDENTITY, Kind::Secret);
+        let former = service::former_owner(&described(), kind, &secret.metadata, (uid, cluster));
         return Some(former.unwrap_or_else(|| {
             let OwnerReference { kind, name, .. } = owner;
             format!("{} belongs to {kind} {name}", described())

@@ -1,6 +1,7 @@
 //! What a watch keeps of the metadata of objects that tenants write. A tenant decides how many such objects there are, and each may have up to
 //! 1.5 MiB, which would all stay in the memory of the agent.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 
 /// Bytes of an annotation that is kept, at most. Multus writes up to about 900 bytes for each of the networks of a pod: its name, addresses and
@@ -12,7 +13,8 @@ const MAX_OWNERS: usize = 16;
 const MAX_OWNER_BYTES: usize = 1 << 10;
 
 /// Keeps these annotations, each unless it is longer than any program writes it, and the owners by which agents find an object: `SIPCluster`s, and
-/// the controller. Labels are left to the caller.
+/// the controller. One without texts stands for all others: an object is not deleted for an owner that is gone while it has others. Labels are left
+/// to the caller.
 pub(super) fn trim(metadata: &mut ObjectMeta, annotations: &[&str]) {
     metadata.managed_fields = None;
     metadata.finalizers = None;
@@ -21,12 +23,16 @@ pub(super) fn trim(metadata: &mut ObjectMeta, annotations: &[&str]) {
             .retain(|key, value| annotations.contains(&key.as_str()) && value.len() <= MAX_ANNOTATION_BYTES);
     }
     if let Some(owners) = &mut metadata.owner_references {
+        let count = owners.len();
         owners.retain(|owner| {
             let texts = [&owner.api_version, &owner.kind, &owner.name, &owner.uid];
             let is_read = owner.kind == "SIPCluster" || owner.controller == Some(true);
             is_read && texts.iter().map(|text| text.len()).sum::<usize>() <= MAX_OWNER_BYTES
         });
         owners.truncate(MAX_OWNERS);
+        if owners.len() < count {
+            owners.push(OwnerReference::default());
+        }
     }
 }
 
@@ -62,6 +68,15 @@ mod tests {
         assert_eq!(metadata.finalizers, None);
         let owners = metadata.owner_references.unwrap();
         let names: Vec<&str> = owners.iter().map(|owner| owner.name.as_str()).collect();
-        assert_eq!((names[0], names[1], names.len()), ("made-it", "c0", MAX_OWNERS));
+        assert_eq!(
+            (names[0], names[1], names.len()),
+            ("made-it", "c0", MAX_OWNERS + 1)
+        );
+        assert_eq!(owners[MAX_OWNERS], OwnerReference::default());
+        let alone = json!({"ownerReferences": [owner("SIPCluster", "shop", false)]});
+        let alone: ObjectMeta = serde_json::from_value(alone).unwrap();
+        let mut trimmed = alone.clone();
+        trim(&mut trimmed, &[]);
+        assert_eq!(trimmed, alone);
     }
 }

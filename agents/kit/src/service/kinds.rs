@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Preconditions},
-    core::ObjectMeta,
+    core::{ObjectMeta, response::reason},
 };
 
 use super::versions::{Versions, version};
@@ -75,7 +75,8 @@ macro_rules! kinds {
                 }
             }
 
-            /// Deletes this object as it was found. The API server refuses it (409) if somebody has changed it.
+            /// Deletes this object as it was found. The API server refuses it (409) if somebody has changed it. A 404 without the reason that
+            /// API servers state is an error: the object may exist.
             pub(super) async fn delete_unchanged(
                 self,
                 client: &Client,
@@ -87,7 +88,7 @@ macro_rules! kinds {
                     resource_version: found.resource_version.clone(),
                 };
                 match self.delete_if(client, namespace, found, as_found).await {
-                    Err(error) if apply::code(&error) == Some(404) => Ok(()),
+                    Err(kube::Error::Api(status)) if status.reason == reason::NOT_FOUND => Ok(()),
                     deleted => deleted,
                 }
             }
@@ -182,5 +183,45 @@ impl Children {
     #[must_use]
     pub const fn with_suffix(kind: Kind, suffix: &'static str) -> Self {
         Self { kind, suffix }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A client that gets this 404 whatever it requests.
+    fn not_found(body: &str) -> Client {
+        let body = body.to_owned();
+        let server = tower::service_fn(move |_: http::Request<Body>| {
+            let mut answer = http::Response::new(Body::from(body.clone().into_bytes()));
+            *answer.status_mut() = http::StatusCode::NOT_FOUND;
+            std::future::ready(Ok::<_, Infallible>(answer))
+        });
+        Client::new(server, "tenant")
+    }
+
+    #[tokio::test]
+    async fn a_deletion_needs_the_answer_of_the_api_server() {
+        let found = json!({"name": "lb", "uid": "u", "resourceVersion": "1"});
+        let found: ObjectMeta = serde_json::from_value(found).unwrap();
+        let of_api_server = json!({
+            "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+            "message": "secrets \"lb\" not found", "reason": "NotFound", "code": 404,
+        });
+        for (body, is_deleted) in [
+            (of_api_server.to_string(), true),
+            // A proxy answers so.
+            ("404 page not found".to_owned(), false),
+        ] {
+            let client = not_found(&body);
+            let deleted = Kind::Secret.delete_unchanged(&client, "tenant", &found).await;
+            assert_eq!(deleted.is_ok(), is_deleted, "{body}");
+        }
     }
 }

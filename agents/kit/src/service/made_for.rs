@@ -110,23 +110,6 @@ fn is_of_this_group(owner: &OwnerReference) -> bool {
     group == Some(&*SIPCluster::group(&()))
 }
 
-/// Why an object does not belong to the cluster with this uid and name, if it belongs to a former one of that name; `None` if it does not. Usually
-/// the garbage collector deletes it before anybody reads this, and else the agent.
-#[must_use]
-pub fn former_owner(described: &str, object: &ObjectMeta, (uid, cluster): (&str, &str)) -> Option<String> {
-    let maker = Maker::of_object(object)?;
-    // Without it the agent does not find the object.
-    let instance = object.labels.as_ref()?.get(labels::INSTANCE)?;
-    let is_found = object.name.as_ref()?.starts_with(instance.as_str());
-    let is_former = is_found && maker.name == cluster && maker.uid.is_some_and(|owner| owner != uid);
-    is_former.then(|| {
-        let seconds = FORMER_GONE_WITHIN.as_secs();
-        format!(
-            "{described} belongs to a former SIPCluster {cluster}, which is gone: the agent deletes it within {seconds} s"
-        )
-    })
-}
-
 /// Whether a Service belongs to a cluster: the cluster owns it, or the Service was made for it and has lost its owner.
 pub(super) fn is_of(service: &Service, object: &SIPCluster) -> bool {
     let owners = service.owner_references().iter();
@@ -189,31 +172,5 @@ mod tests {
         let mut unlabelled = object("shop", &json!([own]));
         unlabelled.labels = None;
         assert_eq!(Maker::of_object(&unlabelled), None);
-    }
-
-    #[test]
-    fn only_another_uid_of_the_same_name_is_a_former_owner() {
-        for (name, uid, expected) in [
-            (
-                "shop",
-                "before",
-                Some(
-                    "Secret ns/s belongs to a former SIPCluster shop, which is gone: the agent deletes it within 120 s",
-                ),
-            ),
-            ("shop", "now", None),
-            ("bank", "before", None),
-        ] {
-            let found = object(name, &json!([owner("SIPCluster", name, uid)]));
-            let message = former_owner("Secret ns/s", &found, ("now", "shop"));
-            assert_eq!(message.as_deref(), expected);
-        }
-        let mut not_found = object("shop", &json!([owner("SIPCluster", "shop", "before")]));
-        not_found.labels.as_mut().unwrap().remove(labels::INSTANCE);
-        assert_eq!(former_owner("Secret ns/s", &not_found, ("now", "shop")), None);
-        assert_eq!(
-            former_owner("Secret ns/s", &object("shop", &json!([])), ("now", "shop")),
-            None
-        );
     }
 }

@@ -306,14 +306,19 @@ async fn delete(site: &Site, instance: &Instance) -> Result<bool, Failure> {
 async fn has_cluster(site: &Site, instance: &Instance) -> Result<bool, Failure> {
     let clusters = Api::<TolerantCluster>::namespaced(site.client.clone(), &instance.namespace);
     let Maker { name, uid } = &instance.maker;
-    if uid.is_some() {
+    if let Some(uid) = uid {
         let found = existing(clusters.get_metadata(name).await)?;
-        return Ok(found.is_some_and(|found| found.metadata.uid == *uid));
+        return Ok(found.is_some_and(|found| may_have_uid(&found.metadata, uid)));
     }
     let found = existing(clusters.get(name).await)?;
     Ok(found
         .map(TolerantCluster::into_inner)
         .is_some_and(|found| may_take_over(&found, &instance.name, || Cluster::parse(&found).is_ok())))
+}
+
+/// Whether this uid is that of a cluster, or may be: an answer without any is not one of the API server, and the owner may exist.
+fn may_have_uid(cluster: &ObjectMeta, uid: &str) -> bool {
+    cluster.uid.as_ref().is_none_or(|found| found == uid)
 }
 
 /// A cluster, or `None` if the API server states as its reason that none has that name. A 404 without this reason is an error, since the cluster may

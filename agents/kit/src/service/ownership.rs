@@ -68,7 +68,8 @@ pub fn foreign_owner(
     {
         Some(owner) if owner.uid == uid => None,
         Some(owner) => {
-            let former = made_for::former_owner(&name, &existing.metadata, (uid, cluster));
+            let instance = (identity, Kind::Service);
+            let former = former_owner(&name, instance, &existing.metadata, (uid, cluster));
             Some(former.unwrap_or_else(|| format!("{name} belongs to SIPCluster {}", owner.name)))
         }
         None if is_part_of_sip(existing.labels()) => {
@@ -117,7 +118,7 @@ pub(super) fn foreign_child(
     let owners = found.owner_references.iter().flatten();
     let mut clusters = owners.filter(|owner| owner.kind == "SIPCluster").peekable();
     if let Some(first) = clusters.peek() {
-        let former = made_for::former_owner(&described(), found, (uid, cluster));
+        let former = former_owner(&described(), (identity, kind), found, (uid, cluster));
         let other = former.unwrap_or_else(|| format!("{} belongs to SIPCluster {}", described(), first.name));
         return clusters.all(|owner| owner.uid != uid).then_some(other);
     }
@@ -126,6 +127,33 @@ pub(super) fn foreign_child(
         Some(on_object) => made_for_another(on_object, cluster, is_sip_name, &described()),
         None => (!is_sip_name).then(|| format!("{} was not made for a SIPCluster", described())),
     }
+}
+
+/// Why an object of this kind does not belong to the cluster with this uid and name, if it belongs to a former one of that name; `None` if it does
+/// not, or if the agent does not find it among the objects of the former one. Usually the garbage collector deletes it before anybody reads this, and
+/// else the agent.
+#[must_use]
+pub fn former_owner(
+    described: &str,
+    (identity, kind): (&Identity, Kind),
+    object: &ObjectMeta,
+    (uid, cluster): (&str, &str),
+) -> Option<String> {
+    let maker = made_for::Maker::of_object(object)?;
+    let name = object.name.as_deref()?;
+    let instance = object.labels.as_ref()?.get(labels::INSTANCE)?;
+    let is_found = kind == Kind::Service && name == instance || identity.is_child(kind, name, instance);
+    if !is_found || maker.name != cluster || maker.uid.is_none_or(|owner| owner == uid) {
+        return None;
+    }
+    let belongs = format!("{described} belongs to a former SIPCluster {cluster}, which is gone");
+    Some(if object.deletion_timestamp.is_some() {
+        // The agent does not delete it again: it stays until its finalizers are removed.
+        format!("{belongs}, and is being deleted")
+    } else {
+        let seconds = made_for::FORMER_GONE_WITHIN.as_secs();
+        format!("{belongs}: the agent deletes it within {seconds} s")
+    })
 }
 
 /// Why an object without an owner was made for another cluster; `None` if it was not. Two clusters may use one name: the object then stays that
@@ -161,7 +189,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use kube::core::ObjectMeta;
 
-    use super::*;
+    use super::{super::kinds::Children, *};
 
     fn service(owner: Option<&str>, part_of: Option<&str>) -> Service {
         let owner = owner.map(|uid| OwnerReference {
@@ -220,7 +248,7 @@ mod tests {
         component: "jumphost",
         name_prefixes: &["jumphost-"],
         sip_prefixes: &["jumphost-"],
-        children: &[],
+        children: &[Children::named(Kind::Secret)],
         pod_labels: &[],
         pod_ports: &[],
         reports_drained: false,
@@ -269,6 +297,10 @@ mod tests {
                 Some("Secret ns/jumphost-shop belongs to SIPCluster shop"),
             ),
             (
+                found("jumphost-shop-1", of_former("shop", "jumphost-shop")),
+                Some("Secret ns/jumphost-shop-1 belongs to SIPCluster shop"),
+            ),
+            (
                 found("jumphost-shop-1", service(None, None)),
                 Some("Secret ns/jumphost-shop-1 was not made for a SIPCluster"),
             ),
@@ -276,6 +308,35 @@ mod tests {
             let message = foreign_child(&IDENTITY, ("ours", "shop"), Kind::Secret, &found);
             assert_eq!(message.as_deref(), expected);
         }
+    }
+
+    #[test]
+    fn only_another_uid_of_the_same_name_is_a_former_owner() {
+        const NAME: &str = "jumphost-shop";
+        let made_for = |cluster: &str| {
+            let mut made = of_former(cluster, NAME).metadata;
+            made.name = Some(NAME.to_owned());
+            made
+        };
+        let message = |found: &ObjectMeta, uid: &str| {
+            former_owner("Secret s", (&IDENTITY, Kind::Secret), found, (uid, "shop"))
+        };
+        let mut found = made_for("shop");
+        let expected =
+            "Secret s belongs to a former SIPCluster shop, which is gone: the agent deletes it within 120 s";
+        assert_eq!(message(&found, "now").as_deref(), Some(expected));
+        assert_eq!(message(&found, "before"), None);
+        assert_eq!(message(&made_for("bank"), "now"), None);
+        let mut unowned = made_for("shop");
+        unowned.owner_references = None;
+        assert_eq!(message(&unowned, "now"), None);
+        let mut unlabelled = made_for("shop");
+        unlabelled.labels.get_or_insert_default().remove(labels::INSTANCE);
+        assert_eq!(message(&unlabelled, "now"), None);
+        // The agent does not delete it again.
+        found.deletion_timestamp = serde_json::from_value(serde_json::json!("2026-01-01T00:00:00Z")).unwrap();
+        let expected = "Secret s belongs to a former SIPCluster shop, which is gone, and is being deleted";
+        assert_eq!(message(&found, "now").as_deref(), Some(expected));
     }
 
     #[test]
@@ -310,6 +371,11 @@ mod tests {
             (
                 of_former("bank", "lb"),
                 Some("Service ns/lb belongs to SIPCluster bank"),
+            ),
+            // As `kubectl expose` copies the labels; the agent does not delete it.
+            (
+                of_former("shop", "l"),
+                Some("Service ns/lb belongs to SIPCluster shop"),
             ),
             (
                 service(None, Some("shop")),

@@ -1,7 +1,10 @@
 use api::labels;
 use serde_json::{Value, json};
 
-use super::{super::identity::BALANCERS, *};
+use super::{
+    super::{existing_ports::trimmed_service, identity::BALANCERS},
+    *,
+};
 
 fn service(name: &str, labels: &Value, owners: &Value) -> Service {
     let mut labels = labels.clone();
@@ -105,7 +108,8 @@ fn what_a_cluster_that_is_gone_still_owns_is_found() {
         (NAME, json!({}), json!([owner("shop", "before")]), false),
         ("jumphost-shop", shop(), json!([owner("shop", "before")]), false),
     ] {
-        let mut service = service(name, &labels, &owners);
+        // As the watch keeps it.
+        let mut service = trimmed_service(service(name, &labels, &owners));
         let live = BTreeSet::from(["live".to_owned()]);
         // A cluster of the name takes none of these over, however valid its spec is.
         let found = |service: &Service| {
@@ -259,6 +263,19 @@ fn a_404_without_its_reason_does_not_mean_that_it_is_gone() {
     assert!(matches!(existing(failed("NotFound")), Ok(None)));
     assert!(existing(failed("Failed to parse error data")).is_err());
     assert!(matches!(existing(Ok(())), Ok(Some(()))));
+}
+
+#[test]
+fn only_another_uid_shows_that_the_owner_is_gone() {
+    for (found, expected) in [
+        (json!({"uid": "before"}), true),
+        (json!({"uid": "now"}), false),
+        // As of a proxy that answers with any JSON.
+        (json!({}), true),
+    ] {
+        let cluster: ObjectMeta = serde_json::from_value(found).unwrap();
+        assert_eq!(may_have_uid(&cluster, "before"), expected, "{cluster:?}");
+    }
 }
 
 #[test]
