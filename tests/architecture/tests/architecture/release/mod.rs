@@ -244,6 +244,28 @@ fn released_archives_are_as_old_as_the_commit() {
     assert_eq!(extracted, SIPCTL);
 }
 
+/// Maintainers who sign their commits may have git print who signed one wherever it prints a commit.
+#[test]
+fn a_signature_that_git_prints_does_not_stop_a_release() {
+    let tree = Tree::whole();
+    let keys = tempfile::tempdir().unwrap();
+    let key = keys.path().join("key").display().to_string();
+    let arguments = ["-q", "-t", "ed25519", "-N", "", "-f", &key];
+    printed(Command::new("ssh-keygen").args(arguments));
+    for (name, value) in [
+        ("gpg.format", "ssh"),
+        ("user.signingKey", &*key),
+        ("commit.gpgSign", "true"),
+        ("log.showSignature", "true"),
+    ] {
+        tree.git(&["config", name, value]);
+    }
+    tree.commit();
+    tree.make_images();
+
+    tree.release();
+}
+
 #[test]
 fn released_manifests_are_those_of_the_commit_and_render() {
     let tree = Tree::whole();

@@ -163,6 +163,26 @@ fn the_manifest_names_the_etcd_that_the_tests_run() {
     assert_eq!(text(&container["image"]), format!("{ETCD}:{}", version.unwrap()));
 }
 
+/// While etcd defragments, `/livez` has no answer: it reads the database.
+#[test]
+fn etcd_is_not_restarted_while_it_defragments() {
+    let page = fs::read_to_string(repository::root().join(PAGE)).unwrap();
+    let (_, after) = page.split_once("etcdctl defrag --command-timeout=").unwrap();
+    let (minutes, _) = after.split_once('m').unwrap();
+    let wait = 60 * minutes.parse::<u64>().unwrap();
+    for folder in [MANIFEST, "agents/dex/storage"] {
+        let rendered = Rendered::overlay(folder);
+        let container = rendered.workloads().flat_map(containers).next().unwrap();
+        let probe = &container["livenessProbe"];
+        let number = |key: &str| probe[key].as_u64().unwrap();
+
+        // The last of these probes restarts the container.
+        let tolerated = number("periodSeconds") * (number("failureThreshold") - 1);
+
+        assert!(tolerated > wait, "{folder}: {tolerated} s");
+    }
+}
+
 #[tokio::test]
 async fn members_take_the_flags_of_their_manifest() {
     let rendered = Rendered::overlay(MANIFEST);

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeSet,
     env, fs,
+    os::unix::fs::symlink,
     path::PathBuf,
     process::{Command, Output},
 };
@@ -27,6 +28,8 @@ use super::{
 
 const TO_ETCD: &str = "ledger-to-etcd";
 const IMPORT: &str = "ledger-import";
+/// The backup that the tests import.
+const BACKUP: &str = "ledger-000000000001.export";
 /// The ledger in a container.
 const LEDGER: &str = "/var/lib/sip/ledger.redb";
 
@@ -42,7 +45,8 @@ impl Pod {
             rendered: Rendered::overlay(folder),
             root: tempfile::tempdir().unwrap(),
         };
-        for container in containers(pod.job()) {
+        let inits = list(&pod.job()["spec"]["template"]["spec"]["initContainers"]);
+        for container in inits.chain(containers(pod.job())) {
             for mount in list(&container["volumeMounts"]) {
                 fs::create_dir_all(pod.path(text(&mount["mountPath"]))).unwrap();
             }
@@ -52,6 +56,33 @@ impl Pod {
 
     fn job(&self) -> &Value {
         self.rendered.of_kind("Job").next().unwrap()
+    }
+
+    /// Runs the containers as the kubelet does: one after the other, until one fails. Returns the last one that ran.
+    fn run_all(&self, variables: &[(&str, &str)]) -> Output {
+        let job = self.job();
+        let inits = list(&job["spec"]["template"]["spec"]["initContainers"]);
+        let mut last = None;
+        for container in inits.chain(containers(job)) {
+            let takes = container["envFrom"].is_array();
+            let output = self.run(container, if takes { variables } else { &[] });
+            let failed = !output.status.success();
+            last = Some(output);
+            if failed {
+                break;
+            }
+        }
+        last.unwrap()
+    }
+
+    /// The names of the files beside the ledger, and its own.
+    fn ledgers(&self) -> Vec<String> {
+        let folder = fs::read_dir(self.path("/var/lib/sip")).unwrap();
+        let mut names: Vec<String> = folder
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
     }
 
     /// Where a path of a container is here.
@@ -132,6 +163,12 @@ fn sipctl(region: &Region, arguments: &[&str]) -> String {
     printed(&output)
 }
 
+/// Writes the backup to the volume of a pod.
+fn export(region: &Region, pod: &Pod) {
+    let backup = pod.path("/var/backups/sip").join(BACKUP);
+    sipctl(region, &["export", "--output", backup.to_str().unwrap()]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_job_copies_the_ledger_of_a_volume_to_etcd() {
     let mut region = Region::start(TO_ETCD).await.unwrap();
@@ -164,26 +201,60 @@ async fn the_job_copies_the_ledger_of_a_volume_to_etcd() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_job_imports_a_backup_and_keeps_the_former_ledger() {
-    const BACKUP: &str = "ledger-000000000001.export";
     let region = Region::start(IMPORT).await.unwrap();
     let pod = Pod::new(IMPORT);
-    let backup = pod.path("/var/backups/sip").join(BACKUP);
-    sipctl(&region, &["export", "--output", backup.to_str().unwrap()]);
-    let rename = &pod.job()["spec"]["template"]["spec"]["initContainers"][0];
-    let import = containers(pod.job()).next().unwrap();
+    export(&region, &pod);
 
     // On a new volume there is no ledger to rename.
-    printed(&pod.run(rename, &[]));
+    printed(&pod.run_all(&[("BACKUP", BACKUP)]));
+    assert_eq!(pod.ledgers(), ["ledger.redb"]);
     fs::write(pod.path(LEDGER), "the former ledger").unwrap();
-    printed(&pod.run(rename, &[]));
-    printed(&pod.run(import, &[("BACKUP", BACKUP)]));
+    printed(&pod.run_all(&[("BACKUP", BACKUP)]));
 
     let ledger = pod.path(LEDGER);
     sipctl(&region, &["check", "--ledger", ledger.to_str().unwrap()]);
-    let folder = fs::read_dir(pod.path("/var/lib/sip")).unwrap();
-    let mut paths = folder.map(|entry| entry.unwrap().path());
-    let former = paths.find(|path| path.to_string_lossy().contains("ledger.redb.former-"));
-    assert_eq!(fs::read_to_string(former.unwrap()).unwrap(), "the former ledger");
+    let names = pod.ledgers();
+    assert_eq!(names.len(), 2, "{names:?}");
+    let former = names.iter().find(|name| name.starts_with("ledger.redb.former-"));
+    let former = pod.path("/var/lib/sip").join(former.unwrap());
+    assert_eq!(fs::read_to_string(former).unwrap(), "the former ledger");
+}
+
+#[test]
+fn an_import_that_fails_leaves_the_ledger_in_its_place() {
+    let pod = Pod::new(IMPORT);
+    fs::write(pod.path(LEDGER), "the former ledger").unwrap();
+    let broken = pod.path("/var/backups/sip").join(BACKUP);
+    fs::write(broken, "no export").unwrap();
+
+    for backup in [BACKUP, "ledger-000000000002.export"] {
+        let output = pod.run_all(&[("BACKUP", backup)]);
+
+        assert!(!output.status.success(), "{backup}");
+        assert_eq!(pod.ledgers(), ["ledger.redb"], "{backup}");
+        let kept = fs::read_to_string(pod.path(LEDGER)).unwrap();
+        assert_eq!(kept, "the former ledger", "{backup}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_job_does_not_replace_the_ledger_of_a_scheduler() {
+    let mut region = Region::start("ledger-import-in-use").await.unwrap();
+    let pod = Pod::new(IMPORT);
+    export(&region, &pod);
+    symlink(region.directory().join("ledger.redb"), pod.path(LEDGER)).unwrap();
+
+    let output = pod.run_all(&[("BACKUP", BACKUP)]);
+
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{errors}");
+    assert!(errors.contains("a scheduler has it open"), "{errors}");
+    assert_eq!(pod.ledgers(), ["ledger.redb"]);
+
+    // Once the scheduler has ended, the next attempt succeeds.
+    region.scheduler().kill9().await.unwrap();
+    printed(&pod.run_all(&[("BACKUP", BACKUP)]));
+    assert_eq!(pod.ledgers().len(), 2);
 }
 
 #[test]
@@ -261,17 +332,23 @@ fn ledger_jobs_run_the_sipctl_of_their_release() {
     for folder in LEDGER_JOBS {
         let rendered = Rendered::overlay(folder);
         let job = rendered.of_kind("Job").next().unwrap();
-        for container in containers(job) {
-            let image = text(&container["image"]);
-            let row = IMAGES
-                .iter()
-                .find(|row| row.reference(LOCAL, env!("CARGO_PKG_VERSION")) == image);
-            let programs = row.unwrap_or_else(|| panic!("{folder}: {image}")).programs;
-            assert!(
-                programs.contains(&text(&container["command"][0])),
-                "{folder}: {container}"
-            );
-        }
+        let inits = list(&job["spec"]["template"]["spec"]["initContainers"]);
+        let own: Vec<&Value> = inits
+            .chain(containers(job))
+            .filter(|container| text(&container["image"]).starts_with(LOCAL))
+            .collect();
+        let [container] = &own[..] else {
+            panic!("{folder}: {own:?}");
+        };
+        let image = text(&container["image"]);
+        let row = IMAGES
+            .iter()
+            .find(|row| row.reference(LOCAL, env!("CARGO_PKG_VERSION")) == image);
+        let programs = row.unwrap_or_else(|| panic!("{folder}: {image}")).programs;
+        assert!(
+            programs.contains(&text(&container["command"][0])),
+            "{folder}: {container}"
+        );
     }
 }
 

@@ -95,6 +95,23 @@ fn every_container_is_restricted_probed_and_limited() {
     }
 }
 
+/// In an ordered StatefulSet Kubernetes waits until a pod is ready before it replaces it: one with a wrong image would stay.
+#[test]
+fn stateful_sets_replace_pods_that_never_became_ready() {
+    let mut seen = BTreeSet::new();
+    for folder in kustomizations() {
+        let shown = folder.display().to_string();
+        let rendered = Rendered::overlay(&shown);
+        for workload in rendered.of_kind("StatefulSet") {
+            let name = text(&workload["metadata"]["name"]);
+            let policy = &workload["spec"]["podManagementPolicy"];
+            assert_eq!(policy, "Parallel", "{shown}: {name}");
+            seen.insert(name.to_owned());
+        }
+    }
+    assert_eq!(seen.len(), 3, "{seen:?}");
+}
+
 #[test]
 fn every_workload_has_a_policy_for_the_ports_it_declares() {
     let mut seen = BTreeSet::new();
