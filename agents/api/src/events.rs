@@ -69,7 +69,7 @@ macro_rules! reasons {
 
 reasons! {
     Scheduled: Normal on Cluster, "The scheduler has assigned all hosts, for the first time or after a refusal.";
-    Unschedulable: Warning on Cluster, "A role lacks a host, a member waits to be replaced, the namespace holds as many hosts as its quota in the site policy allows, or the scheduler serves an older SIPCluster, which waits too, first; the note states what is missing, where, and what would help.";
+    Unschedulable: Warning on Cluster, "A role lacks a host, a member waits to be replaced, the namespace holds as many hosts as its quota in the site policy allows, or an older SIPCluster, which waits too, is decided first; the note states what is missing, where, and what would help.";
     InvalidSpec: Warning on Cluster, "The spec is not valid; the note lists every fault.";
     HostFailed: Warning on Cluster, "Members have failed and are to be replaced; the note states the cause of each.";
     MoveRequested: Normal on Cluster, "A user has requested that members move to other hosts.";
@@ -77,7 +77,7 @@ reasons! {
     Releasing: Normal on Cluster, "The scheduler releases hosts; the note states why, and what a person or Cluster API must do before.";
     UnableToApplyLabels: Warning on Cluster, "The API server refuses a write to a BareMetalHost, or the agent cannot confirm that the host of a releasing member is gone; the note states which.";
     MachineNotAnnotated: Warning on Cluster, "The agent could not read or annotate the Machine on a surplus host, so Cluster API may delete the Machine of another host instead.";
-    NodeDeleted: Normal on Cluster, "The agent has deleted the Node of a host that leaves in the tenant's cluster, after the drain of the Node or after the timeout of the drain.";
+    NodeDeleted: Normal on Cluster, "A host leaves, and the agent has deleted its Node in the tenant's cluster, after the drain of the Node or after the timeout of the drain.";
     NodeNotDrained: Warning on Cluster, "A host is released although its Node in the tenant's cluster was not drained and deleted, because the timeout expired or the tenant's API server refused the drain; the note states which.";
     ReplicasSet: Normal on Cluster, "The agent has set the replicas of a Cluster API object that the spec names; the note names the object, the old and the new number, and the role.";
     ReplicasNotSet: Warning on Cluster, "The replicas of a Cluster API object cannot be set: `ClusterAPISynced` is `False` with a reason other than `Waiting`; the note is its message.";
@@ -85,7 +85,7 @@ reasons! {
     Stale: Warning on Cluster, "The scheduler does not answer, or answers `UNAVAILABLE`; the note quotes it. Existing objects and pods stay as they are.";
     Labeled: Normal on Host, "The host is claimed, and the agent has labelled it for the SIPCluster.";
     Adopted: Normal on Host, "The agent has set the annotation `sip.airshipit.org/cluster-api-cluster` of a host that already had the labels of the SIPCluster, for example from Airship SIP. It does not mean that the host has become a member: see `status.placement`.";
-    Relabeled: Normal on Host, "Someone other than the agent has changed the labels; the agent has restored them.";
+    Relabeled: Normal on Host, "A user or another program has changed the labels; the agent has restored them.";
     Released: Normal on Host, "The agent has removed the labels of the SIPCluster.";
     InvalidHost: Warning on Host, "The annotations, labels or network data of the host are invalid, its consumer does not belong to the cluster that holds the host, or its BMC reports a fault. The note lists every fault.";
     PowerChanged: Normal on Power, "A user of a jump host has changed the power state; the note names the ssh key, the pod and the action.";

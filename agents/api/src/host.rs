@@ -323,7 +323,7 @@ fn bmc_address(bmc: Option<&Bmc>, faults: &mut Vec<Fault>) -> Option<BmcAddress>
                 .authority()
                 .is_none_or(|authority| authority.as_str().contains('@')) =>
         {
-            "must name a host, without user name and password: those belong into the credentials Secret"
+            "must name a host, without user name and password: those belong in the credentials Secret"
         }
         Ok(_) => return Some(BmcAddress(address.to_owned())),
     };

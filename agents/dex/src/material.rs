@@ -124,7 +124,7 @@ impl<'a> Sources<'a> {
         };
         if provider.connectors().is_empty() && provider.static_passwords().is_none() {
             let why =
-                "connectors is empty and staticPasswords is not set, so nobody could log in: set connectors";
+                "connectors is empty and staticPasswords is not set, so no user could log in: set connectors";
             return Err(refused(entry, CONNECTOR_MISSING, why));
         }
         kept_addresses?;

@@ -38,7 +38,7 @@ pub struct Args {
     /// Name of the `ConfigMap` with the configuration
     #[arg(long, env = "SIP_CONFIG_MAP", value_name = "NAME")]
     config_map: String,
-    /// Directory that HAProxy's container shares: holds haproxy.cfg and master.sock, the socket of HAProxy's master process
+    /// Directory that this container shares with that of HAProxy, with haproxy.cfg and master.sock, the socket of HAProxy's master process
     #[arg(long, env = "SIP_DIRECTORY", value_name = "PATH")]
     directory: PathBuf,
     /// Address of the HTTP port for probes and /metrics; GET /config returns the SHA-256 of the running configuration

@@ -102,18 +102,18 @@ struct File {
     haproxy_sidecar_image: Option<String>,
     /// Image with the programs that every [jump host](jump-host.md) runs beside the image of its entry. Without it the site has no jump hosts.
     jump_host_tools_image: Option<String>,
-    /// Where the policy `sip-host-consumers` is not in force: for how long a released host must have no consumer before the release is
-    /// confirmed ([late claims](cluster-api.md#late-claims)). From 1 to 3600, default 60.
+    /// Where the admission policy `sip-host-consumers` is not in force: for how long a released host must have no consumer before the release
+    /// is confirmed ([late claims](cluster-api.md#late-claims)). From 1 to 3600, default 60.
     claims_in_flight_seconds: Option<u64>,
     /// For how long the cluster agent drains the Node of a host that leaves, in the tenant's cluster ([drains](tenant-nodes.md#drains)). Then it
     /// deletes the Node without waiting for the pods, and the host waits for that deletion for at most three more minutes. With 0 it
     /// neither cordons, drains nor deletes Nodes. From 0 to 3600, default 600.
     tenant_drain_seconds: Option<u64>,
-    /// For how long load balancers, jump hosts and identity providers stay whose `SIPCluster` is gone and that have no owner, for example since it
-    /// was deleted with `--cascade=orphan` while the agent did not run ([objects without an owner](load-balancers.md#objects-without-an-owner)). Then
-    /// their agents delete them. The agents log when they find them and when they delete them. A `SIPCluster` that is made again takes them over,
-    /// but not if its spec is invalid. The time begins when an agent finds them, and anew when it restarts. In a namespace without any `SIPCluster`,
-    /// an agent finds only what still has a Service. From 1 to 86400, default 600.
+    /// For how long load balancers, jump hosts and identity providers without an owner stay after their `SIPCluster` is gone, for example because
+    /// it was deleted with `--cascade=orphan` while the agent did not run ([objects without an owner](load-balancers.md#objects-without-an-owner)).
+    /// Then their agents delete them. The agents log when they find them and when they delete them. A `SIPCluster` that is created again takes them
+    /// over, but not if its spec is invalid. The time begins when an agent finds them, and again when it restarts. In a namespace without any
+    /// `SIPCluster`, an agent finds only those that still have a Service. From 1 to 86400, default 600.
     ownerless_services_seconds: Option<u64>,
     #[serde(default)]
     identity_providers: IdentityProvidersSection,

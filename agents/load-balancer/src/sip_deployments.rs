@@ -28,7 +28,7 @@ pub(crate) async fn find_first(
         let found = deployments.get_opt(&name).await?;
         if found.is_some_and(|found| starts_pods_of_sip(&found, cluster)) {
             return Ok(Some(format!(
-                "Deployment {name} of the Airship SIP operator was not taken over, and its pods start with what that operator made"
+                "Deployment {name} of the Airship SIP operator is not adopted, and its pods start with the configuration of that operator"
             )));
         }
     }
@@ -43,7 +43,7 @@ pub(crate) async fn find_first(
         .await?;
     Ok(found.map(|set| {
         format!(
-            "ReplicaSet {} of the Airship SIP operator may start pods, with what that operator made",
+            "ReplicaSet {} of the Airship SIP operator may start pods, with the configuration of that operator",
             set.name_any()
         )
     }))

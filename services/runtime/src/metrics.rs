@@ -40,7 +40,7 @@ pub const TLS_HANDSHAKES: Definition = Definition {
     name: "sip_tls_handshakes_total",
     kind: Kind::Counter,
     labels: &["side", "outcome"],
-    help: "TLS handshakes; evicted: closed in favor of a newer connection; limited: not begun, too many of the address have failed, or are of one identity or site",
+    help: "TLS handshakes; evicted: closed in favor of a newer connection; limited: not begun, since too many from the address have failed, or too many are of one identity or site",
 };
 /// Files with CA certificates of sites that are not usable.
 pub const TLS_SITE_FAULTS: Definition = Definition {

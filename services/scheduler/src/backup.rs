@@ -33,7 +33,7 @@ const UNFINISHED_PREFIX: &str = ".ledger-unfinished-";
 /// Options of the scheduled backups.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BackupArgs {
-    /// Directory into which the leader writes backups (exports of the ledger); without it, none
+    /// Directory into which the leader writes backups (exports of the ledger); without it, the leader writes none
     #[arg(long, env = "SIP_BACKUP_DIR", value_name = "DIR")]
     pub backup_dir: Option<PathBuf>,
     /// Minutes between two backups

@@ -114,12 +114,12 @@ pub const ETCD_QUOTA: Definition = Definition {
     labels: &[],
     help: "Size from which on the ledger's etcd refuses writes, in bytes; 2 GiB if etcd does not report it",
 };
-/// Age of the newest complete export in the backup directory, in seconds; infinite when there is none, or only files of a time in the future.
+/// Age of the newest complete export in the backup directory, in seconds; infinite when there is none, or when each has a time in the future.
 pub const BACKUP_AGE: Definition = Definition {
     name: "sip_scheduler_ledger_backup_age_seconds",
     kind: Kind::Gauge,
     labels: &[],
-    help: "Age of the newest complete export in the backup directory, in seconds; infinite when there is none, or only files of a time in the future",
+    help: "Age of the newest complete export in the backup directory, in seconds; infinite when there is none, or when each has a time in the future",
 };
 /// Exports written.
 pub const BACKUPS_WRITTEN: Definition = Definition {

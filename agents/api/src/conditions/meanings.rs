@@ -103,8 +103,8 @@ const SCHEDULED: &[Meaning] = &[
     no(
         Reason::Unschedulable,
         "A role lacks a host, a member waits to be replaced, the namespace holds as many hosts as its quota in the site policy allows, or \
-         the scheduler serves an older SIPCluster, which waits too, first. The message states what is missing, where, and what would help. \
-         It also has the first five reports of the scheduler about members.",
+         an older SIPCluster, which waits too, is decided first. The message states what is missing, where, and what would help. It also has \
+         the first five reports of the scheduler about members.",
     ),
     stalls(
         Reason::InvalidSpec,
@@ -120,7 +120,7 @@ const SCHEDULED: &[Meaning] = &[
 ];
 
 const HOSTS_LABELED: &[Meaning] = &[
-    yes(Reason::Labeled, "Every member carries the labels."),
+    yes(Reason::Labeled, "Every member has the labels."),
     no(
         Reason::Waiting,
         "Members wait to be labelled or released; the message names hosts and what each waits for.",
@@ -233,7 +233,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     PROGRESSING,
     stalls(
         Reason::InvalidKey,
-        "An entry of `sshAuthorizedKeys` or `sshUserCA` cannot be used; the message names it by its index. The others can log in.",
+        "An entry of `sshAuthorizedKeys` or `sshUserCA` cannot be used; the message names it by its index. The other entries work.",
     ),
     no(
         Reason::KeySecretMissing,
@@ -241,7 +241,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::KeySecretInvalid,
-        "The Secret of `nodeSSHPrivateKeys` has a value that is no private key; the message names its key. The others can be used.",
+        "The Secret of `nodeSSHPrivateKeys` has a value that is no private key; the message names its key in the Secret. The other values are used.",
     ),
     no(
         Reason::KubeconfigMissing,
@@ -311,7 +311,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::CertificateInvalid,
-        "No certificate can be made for the provider, or its CA certificates have no room in `status.endpoints`; the message states why.",
+        "No certificate can be made for the provider, or its CA certificates do not fit into `status.endpoints`; the message states why.",
     ),
     no(
         Reason::CertificateNotReady,
@@ -319,8 +319,8 @@ const AUTH_READY: &[Meaning] = &[
     ),
     stalls(
         Reason::ConfigurationInvalid,
-        "Dex would interpret the configuration otherwise than the agent intends: this is a bug of the agent, report it. Existing objects and \
-         pods stay as they are.",
+        "Dex would not interpret the configuration as the agent intends: this is a bug of the agent, report it. Existing objects and pods \
+         stay as they are.",
     ),
     no(
         Reason::IssuerConflict,

@@ -148,11 +148,11 @@ impl ConditionType {
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Ready => {
-                "The cluster is as specified: it has its hosts, they carry its labels, and its services are ready."
+                "The cluster is as specified: it has its hosts, they have its labels, and its services are ready."
             }
             Self::Scheduled => "Every role has the number of hosts that the spec sets.",
             Self::HostsLabeled => {
-                "Every member carries the cluster's labels, and no labelled host is being released."
+                "Every member has the cluster's labels, and no labelled host is being released."
             }
             Self::LoadBalancerReady => "Load balancers are as specified.",
             Self::JumpHostReady => "Jump hosts are as specified.",

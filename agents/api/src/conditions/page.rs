@@ -11,8 +11,8 @@ Each type has one owner. `observedGeneration` is the generation of the spec that
 `metadata.generation`, the condition does not describe the current spec. Types and reasons are stable; messages can change.
 
 `status.state` summarizes the conditions `Ready` and `Stalled` in one word: `Ready`, `Stalled` (not ready, and a person has to act) or
-`Progressing`. It is for programs that cannot read a condition: `airshipctl cluster status` reads it by the annotation
-`airshipit.org/status-check` of the definition. `status.roles` has the numbers of members.
+`Progressing`. It is for programs that cannot read a condition, such as `airshipctl`: its revisions before June 2021 find `status.state` by the
+annotation `airshipit.org/status-check` of the CustomResourceDefinition. `status.roles` has the numbers of members.
 ";
 
 /// The page, which `docs/conditions.md` holds.

@@ -189,11 +189,11 @@ pub mod jump_host {
 
     /// All entries are as specified, and the spec names no key and no authority with which a user can log in. The condition is True.
     pub const NO_KEYS: Reason = Reason::NoKeys;
-    /// An entry of `sshAuthorizedKeys` or `sshUserCA` cannot be used; the others can log in.
+    /// An entry of `sshAuthorizedKeys` or `sshUserCA` cannot be used; the other entries work.
     pub const INVALID_KEY: Reason = Reason::InvalidKey;
     /// The Secret of `nodeSSHPrivateKeys` does not exist, or the agent may not read it.
     pub const KEY_SECRET_MISSING: Reason = Reason::KeySecretMissing;
-    /// The Secret of `nodeSSHPrivateKeys` has a value that is no private key; the others can be used.
+    /// The Secret of `nodeSSHPrivateKeys` has a value that is no private key; the other values are used.
     pub const KEY_SECRET_INVALID: Reason = Reason::KeySecretInvalid;
     /// The Secret of `kubeconfigSecret` does not exist or has no kubeconfig.
     pub const KUBECONFIG_MISSING: Reason = Reason::KubeconfigMissing;
@@ -224,7 +224,7 @@ pub mod auth {
     pub const STORAGE_MISSING: Reason = Reason::StorageMissing;
     /// The site's storage for identity providers does not answer or refuses requests.
     pub const STORAGE_UNREACHABLE: Reason = Reason::StorageUnreachable;
-    /// No certificate can be made for the provider, or it has no room in the status.
+    /// No certificate can be made for the provider, or its CA certificates do not fit into the status.
     pub const CERTIFICATE_INVALID: Reason = Reason::CertificateInvalid;
     /// cert-manager has not issued the provider's certificate.
     pub const CERTIFICATE_NOT_READY: Reason = Reason::CertificateNotReady;

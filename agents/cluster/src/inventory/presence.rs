@@ -48,7 +48,7 @@ impl Presence {
             // The RoleBindings of a deleted Namespace went with it.
             Some(403) => format!(
                 "{why}; apply the component deploy/agents/host-namespace in {namespace} (if the Namespace was deleted, create it first), so \
-                 that the cluster agent may ask for its hosts"
+                 that the cluster agent may read its hosts"
             ),
             _ => why,
         })

@@ -112,7 +112,7 @@ pub(super) fn plan(
                     waits.push(at_most);
                 }
                 Wait::Over(why) => {
-                    let note = format!("{} is released though {why}", member.host());
+                    let note = format!("{} is released although {why}", member.host());
                     left.push((
                         member.host().clone(),
                         Event::new(EventReason::NodeNotDrained, note),

@@ -39,7 +39,7 @@ impl Host {
             why: why.to_owned(),
         };
         if !namespaces.contains(&key.namespace) {
-            return Err(unusable("its namespace is none of the site's hostNamespaces"));
+            return Err(unusable("hostNamespaces of the site does not list its namespace"));
         }
         let hosts = Api::<BareMetalHost>::namespaced(client.clone(), &key.namespace);
         let found = match hosts.get_opt(&key.name).await {
@@ -114,7 +114,7 @@ impl Host {
             _ => return None,
         };
         Some(format!(
-            "baremetal-operator reports it as {what}; an operator can allow changes with the annotation {}",
+            "baremetal-operator reports it as {what}; a site administrator can allow changes with the annotation {}",
             annotations::POWER_WHILE_BUSY
         ))
     }

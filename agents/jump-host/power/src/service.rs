@@ -324,7 +324,7 @@ impl<M: Membership> Admitted<M> {
             return Err(Error::Invalid {
                 field: "term",
                 value: String::new(),
-                rule: "must be the term that GetHost or ListHosts has answered".to_owned(),
+                rule: "must be the term of an answer of GetHost or ListHosts".to_owned(),
             });
         }
         if *term != self.power.term {

@@ -44,7 +44,7 @@ pub(super) async fn undefined(
                     format!("there is no NetworkAttachmentDefinition {namespace}/{name}")
                 } else {
                     format!(
-                        "this site has no NetworkAttachmentDefinitions, so not {namespace}/{name} either: Multus is not installed"
+                        "there is no NetworkAttachmentDefinition {namespace}/{name}: Multus is not installed in this site"
                     )
                 }
             }

@@ -74,7 +74,7 @@ impl Instance {
                 name,
                 cluster,
                 seconds,
-                "a SIPCluster that is gone owns this; it is deleted after that time, unless the garbage collector deletes it before"
+                "a SIPCluster that is gone owns objects of this name; the agent deletes them after these seconds, unless the garbage collector deletes them first"
             );
         } else {
             tracing::info!(
@@ -82,7 +82,7 @@ impl Instance {
                 name,
                 cluster,
                 seconds,
-                "a deleted SIPCluster has left this; it is deleted after that time, unless the SIPCluster is made again with a valid spec"
+                "a deleted SIPCluster has left objects of this name; the agent deletes them after these seconds, unless the SIPCluster is created again with a valid spec"
             );
         }
     }

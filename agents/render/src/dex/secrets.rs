@@ -223,7 +223,7 @@ fn parse_raw_connector(key: &SecretKey, text: &str) -> Result<RawConnector, Inva
     };
     if config.iter().any(skips) {
         return Err(bad(
-            "must not set insecureSkipSignatureValidation: everybody could log in as anybody",
+            "must not set insecureSkipSignatureValidation: any user could log in as any other",
         ));
     }
     if config

@@ -251,7 +251,7 @@ async fn handshake(
             slot.spoke();
             if !rate.begin(address.ip(), Instant::now()) {
                 if let Some(withheld) = log.limited.line(address.ip()) {
-                    tracing::warn!(%address, withheld, "closed without a handshake: too many from this address have failed, or are of one identity or site");
+                    tracing::warn!(%address, withheld, "closed without a handshake: too many from this address have failed, or too many are of one identity or site");
                 }
                 return (Outcome::Limited, None);
             }

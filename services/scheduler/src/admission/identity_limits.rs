@@ -9,7 +9,7 @@ use crate::call_rules::CallKind;
 #[command(next_help_heading = "Limits of each identity")]
 #[allow(clippy::struct_field_names, reason = "they are the names of the options")]
 pub struct LimitArgs {
-    /// Maximum number of concurrent changes (such as `ApplyCluster`) of one identity; the same number of concurrent short reads is allowed besides
+    /// Maximum number of concurrent changes (such as `ApplyCluster`) of one identity; the same number of concurrent short reads is allowed too
     #[arg(long, env = "SIP_LIMIT_CALLS", value_name = "NUMBER", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     limit_calls: u32,
     /// Maximum number of concurrent large reads of one identity: `ListHosts`, `ListPlacements`, `ListDecisions`, `FindCapacity`, `ExportLedger`

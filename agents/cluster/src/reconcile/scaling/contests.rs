@@ -75,7 +75,7 @@ impl Contests {
             let who = object.set_by.as_deref().unwrap_or("another writer");
             let minutes = CONTEST_WINDOW.as_secs() / 60;
             let cause = format!(
-                "{who} changed it {MAX_FOREIGN_CHANGES} times within {minutes} minutes, so this agent does not set it before spec of the SIPCluster changes"
+                "{who} changed it {MAX_FOREIGN_CHANGES} times within {minutes} minutes, so this agent does not set it until the spec of the SIPCluster changes"
             );
             let owner = OtherOwner::applying(who, cause);
             object.other_owner.get_or_insert(owner);

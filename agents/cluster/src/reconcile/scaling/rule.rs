@@ -70,7 +70,7 @@ pub(super) fn state(kind: ScaledKind, replicas: u32, hosts: &Hosts) -> State {
     let waiting = match goal {
         Some(goal) if replicas > goal => why_not_lower(kind, goal, hosts),
         Some(goal) if replicas < goal && labelled < active => {
-            Some(format!("{labelled} of {active} hosts carry their labels"))
+            Some(format!("{labelled} of {active} hosts have their labels"))
         }
         _ => None,
     };
@@ -268,7 +268,7 @@ mod tests {
                 Md,
                 1,
                 hosts(3, 3, 1, 1),
-                State::Waiting("1 of 3 hosts carry their labels".to_owned()),
+                State::Waiting("1 of 3 hosts have their labels".to_owned()),
             ),
             (
                 Md,

@@ -32,7 +32,7 @@ pub enum Refused {
     NoUrl,
     /// It has a user name, or a password.
     #[error(
-        "spec.bmc.address (value redacted): must have no user name and password: those belong into the Secret of spec.bmc.credentialsName"
+        "spec.bmc.address (value redacted): must have no user name and password: those belong in the Secret of spec.bmc.credentialsName"
     )]
     UserInfo,
     /// Another protocol than Redfish.

@@ -2,7 +2,7 @@
 
 pub(super) const KUBECONFIG_HELP: &str = "\
 Reads the status of the SIPCluster with the kubeconfig of kubectl. The result holds no secret; it needs kubectl's plugin kubelogin
-(`kubectl oidc-login`), which opens a browser and asks the cluster's identity provider.
+(`kubectl oidc-login`), which opens a browser at the cluster's identity provider.
 
 Exit code: 0 when it is printed, 2 when the SIPCluster does not exist or its status lacks what is needed, 1 when the API server or a
 file cannot be read.

@@ -92,7 +92,7 @@ const CORDON: Change = Change {
 const UNCORDON: Change = Change {
     set: &[],
     clear: &[annotations::CORDONED, annotations::REPLACE],
-    effect: "Claims may take it again, unless another annotation or the policy excludes it, and a member on it is not moved off,\n\
+    effect: "New claims may take it again, unless another annotation or the site policy excludes it. A member on it is not moved,\n\
              unless its replacement is bound already.",
     done: "it is not cordoned",
 };
@@ -106,8 +106,8 @@ const REPLACE: Change = Change {
 const KEEP: Change = Change {
     set: &[],
     clear: &[annotations::REPLACE],
-    effect: "Its member stays, unless its replacement is bound already or it is marked as failed. Claims may take it again,\n\
-             unless another annotation or the policy excludes it.",
+    effect: "Its member stays, unless its replacement is bound already or it is marked as failed. New claims may take it\n\
+             again, unless another annotation or the site policy excludes it.",
     done: "its replacement is not requested",
 };
 const FAIL: Change = Change {
@@ -120,8 +120,8 @@ const FAIL: Change = Change {
 const MEND: Change = Change {
     set: &[],
     clear: &[annotations::FAILED],
-    effect: "Its member is not replaced, unless it has been already or another annotation marks it as failed. Claims may take\n\
-             it again, unless another annotation or the policy excludes it.",
+    effect: "Its member is not replaced, unless it has been already or another annotation marks it as failed. New claims may\n\
+             take it again, unless another annotation or the site policy excludes it.",
     done: "it is not marked as failed",
 };
 
@@ -139,7 +139,7 @@ pub fn cordon(command: Mark, cordoned: bool) -> anyhow::Result<Outcome> {
     let location = policy.location();
     match (target, location) {
         (Target::Host(_), Some(_)) => {
-            anyhow::bail!("a policy cordons domains: a host is annotated on its API server")
+            anyhow::bail!("--policy and --policy-configmap are for domains, and this is a host")
         }
         (Target::Host(host), None) => {
             let change = if cordoned { CORDON } else { UNCORDON };

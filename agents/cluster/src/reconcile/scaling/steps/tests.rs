@@ -135,7 +135,7 @@ fn replicas_go_up_with_labelled_hosts_that_the_status_holds() {
 
     let one = [("h1", Bound), ("h2", Claimed), ("h3", Claimed)];
     let holding = observed(members(&one), &|machine| machine, found(object(1)));
-    let waiting = "MachineDeployment metal/md: 1 of 2 hosts carry their labels";
+    let waiting = "MachineDeployment metal/md: 1 of 2 hosts have their labels";
     assert_eq!(plan(&holding, true), (None, Reason::Waiting, waiting.to_owned()));
 }
 
