@@ -95,7 +95,7 @@ fn every_container_is_restricted_probed_and_limited() {
     }
 }
 
-/// In an ordered StatefulSet Kubernetes waits until a pod is ready before it replaces it: one with a wrong image would stay.
+/// In an ordered `StatefulSet` Kubernetes waits until a pod is ready before it replaces it: one with a wrong image would stay.
 #[test]
 fn stateful_sets_replace_pods_that_never_became_ready() {
     let mut seen = BTreeSet::new();
