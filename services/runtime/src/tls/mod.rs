@@ -12,6 +12,7 @@ mod args;
 mod client;
 mod connection;
 mod connections;
+mod deny_list;
 mod faults;
 mod handshake_rate;
 mod material;

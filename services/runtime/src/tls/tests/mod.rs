@@ -1,6 +1,7 @@
 //! Real handshakes over real sockets.
 
 mod configuration;
+mod deny_list;
 mod handshakes;
 mod reloading;
 mod site_authorities;
@@ -9,8 +10,11 @@ mod trust;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use http::Uri;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
@@ -18,12 +22,16 @@ use tonic::{Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::{Channel, ClientTls, ClientTlsArgs, Listener, Peer, ServerTlsArgs, TlsMetrics, channel};
+use super::{
+    Channel, ClientTls, ClientTlsArgs, Listener, Peer, ServerTls, ServerTlsArgs, TlsMetrics, channel,
+};
 use crate::fixtures::{Authority, Disk, Subject, realm};
 use crate::identity::Caller;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::tasks::BoxError;
+
+const RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="ok"}"#;
 
 /// A running gRPC server that answers health checks and remembers who asked.
 pub(crate) struct Served {
@@ -94,10 +102,10 @@ impl Served {
                 .and_then(|value| value.parse().ok())
                 .is_some_and(&good)
             {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let patience = std::time::Duration::from_secs(20);
+        let patience = Duration::from_secs(20);
         tokio::time::timeout(patience, reached)
             .await
             .unwrap_or_else(|_| panic!("{name} never got there:\n{}", self.metrics.encode().unwrap()));
@@ -130,4 +138,31 @@ pub(crate) async fn call(channel: &Channel) -> Result<(), Status> {
         .check(request)
         .await
         .map(|_| ())
+}
+
+/// Waits until calls fail, and says how long that took.
+async fn denied(served: &Served, client: &Disk, open: &Channel, begun: Instant) -> Duration {
+    loop {
+        if call(open).await.is_err() {
+            let took = begun.elapsed();
+            call(&dial(served, &client.client_args())).await.unwrap_err();
+            return took;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "it still gets in");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The chain that a caller shows whom this authority has certified.
+fn presented(by: &Authority, caller: &Caller) -> [CertificateDer<'static>; 1] {
+    let issued = by.issue(&Subject::of_caller(caller));
+    [CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap()]
+}
+
+/// A server's files.
+fn load(args: &ServerTlsArgs) -> ServerTls {
+    ServerTls::load(args, &realm(), &TlsMetrics::default())
+        .unwrap()
+        .unwrap()
+        .0
 }

@@ -3,25 +3,21 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::super::reload::Refresh;
-use super::{ClientTls, Served, ServerTlsArgs, TlsMetrics, call, channel, dial, scheduler};
+use super::{ClientTls, RELOADED, Served, TlsMetrics, call, channel, dial, load, presented, scheduler};
 use crate::error_chain::chain;
 use crate::fixtures::{Authority, Disk, Issued, Log, Subject, agent, name, realm};
 use crate::identity::Caller;
 use crate::readiness::Readiness;
-use crate::tls::ServerTls;
 
 /// What is done to files in use.
 type Break<'a> = Box<dyn Fn() + 'a>;
 /// What is done to the files of one process.
 type Spoil<'a> = Box<dyn Fn(&Disk) + 'a>;
 
-const RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="ok"}"#;
 const NOT_RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="failed"}"#;
 
 #[tokio::test]
@@ -217,9 +213,8 @@ fn callers_are_denied_after_the_own_certificate_has_expired() {
     let disk = Disk::new(&server, &authority);
     disk.write("denied", "");
     let tls = load(&disk.server_args());
-    let client = authority.issue(&Subject::of_caller(&agent("cluster")));
-    let presented = [CertificateDer::from_pem_slice(client.certificate.as_bytes()).unwrap()];
-    tls.verify(&presented).unwrap();
+    let client = presented(&authority, &agent("cluster"));
+    tls.verify(&client).unwrap();
     // Valid for an hour on either side of now.
     let expired = SystemTime::now() + Duration::from_hours(2);
     tls.0.refresh(expired).unwrap_err();
@@ -229,7 +224,7 @@ fn callers_are_denied_after_the_own_certificate_has_expired() {
         tls.0.refresh(expired).unwrap(),
         Refresh::Reloaded { .. }
     ));
-    tls.verify(&presented).unwrap_err();
+    tls.verify(&client).unwrap_err();
 
     // Another certificate must be valid, whatever the one in use is.
     disk.replace(&authority.issue(&Subject::of_caller(&Caller::Scheduler)));
@@ -300,45 +295,6 @@ fn callers_are_denied_beside_files_that_are_not_usable() {
 }
 
 #[test]
-fn an_invalid_line_of_the_deny_list_unlocks_nobody() {
-    let authority = Authority::new();
-    let disk = Disk::new(
-        &authority.issue(&Subject::of_caller(&Caller::Scheduler)),
-        &authority,
-    );
-    let uri = |name: &str| realm().uri(&agent(name));
-    disk.write("denied", &format!("{}\n", uri("cluster")));
-    let tls = load(&disk.server_args());
-    let is_denied = |name: &str| tls.verify(&presented(&authority, &agent(name))).is_err();
-    assert!(is_denied("cluster") && !is_denied("dex"));
-
-    disk.write("denied", &format!("sha256:1234\n{}\n", uri("dex")));
-    let faults = tls.0.refresh(SystemTime::now()).unwrap_err();
-    let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    assert!(
-        faults.len() == 1 && faults[0].starts_with("line 1 of "),
-        "{faults:?}"
-    );
-    assert!(is_denied("cluster"), "the line may be about anybody");
-    assert!(is_denied("dex"), "a valid line counts beside an invalid one");
-    assert!(!is_denied("jump-host"));
-
-    std::fs::remove_file(disk.path("denied")).unwrap();
-    tls.0.refresh(SystemTime::now()).unwrap_err();
-    assert!(is_denied("cluster") && is_denied("dex"));
-
-    disk.write("denied", &format!("{}\n", uri("dex")));
-    tls.0.refresh(SystemTime::now()).unwrap();
-    assert!(!is_denied("cluster") && is_denied("dex"));
-}
-
-/// The chain that a caller shows whom this authority has certified.
-fn presented(by: &Authority, caller: &Caller) -> [CertificateDer<'static>; 1] {
-    let issued = by.issue(&Subject::of_caller(caller));
-    [CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap()]
-}
-
-#[test]
 fn a_renewal_without_file_events_is_found() {
     let authority = Authority::new();
     let mut issued = authority.issue(&Subject::of_caller(&Caller::Scheduler));
@@ -372,13 +328,6 @@ fn overwrite_unseen(disk: &Disk, old: &Issued, new: &Issued) {
         std::io::Write::write_all(&mut &opened, padded.as_bytes()).unwrap();
         opened.set_modified(modified).unwrap();
     }
-}
-
-fn load(args: &ServerTlsArgs) -> ServerTls {
-    ServerTls::load(args, &realm(), &TlsMetrics::default())
-        .unwrap()
-        .unwrap()
-        .0
 }
 
 fn count(served: &Served, name: &str) -> u64 {

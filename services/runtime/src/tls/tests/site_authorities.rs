@@ -4,7 +4,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
 use super::handshakes::raw_client;
-use super::{Served, call, dial};
+use super::{RELOADED, Served, call, dial};
 use crate::error_chain::chain;
 use crate::fixtures::{Authority, Disk, Issued, Log, Subject, name, realm};
 use crate::identity::Caller;
@@ -13,7 +13,6 @@ use crate::telemetry::AUDIT;
 use crate::tls::{ServerTls, TlsMetrics};
 
 const FAULTS: &str = "sip_tls_site_authorities_unusable";
-const RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="ok"}"#;
 
 fn agent_of(site: &str) -> Caller {
     Caller::Agent {

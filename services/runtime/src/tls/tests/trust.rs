@@ -1,22 +1,16 @@
-//! What an authority may certify, who is denied, and certificates that change all the time.
+//! What an authority may certify, and certificates that change all the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject as _;
-use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 
-use super::{Served, call, dial, scheduler};
+use super::{RELOADED, Served, call, denied, dial, scheduler};
 use crate::error_chain::chain;
-use crate::fixtures::{Authority, Disk, Issued, Subject, agent, name, realm};
+use crate::fixtures::{Authority, Disk, Subject, agent, name, realm};
 use crate::identity::Caller;
-use crate::metrics::Metrics;
-use crate::tls::{ServerTls, TlsMetrics};
-
-const RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="ok"}"#;
+use crate::tls::TlsMetrics;
 
 fn agent_of(site: &str) -> Caller {
     Caller::Agent {
@@ -83,86 +77,6 @@ async fn a_new_authority_of_a_site_ends_connections_of_the_old_one() {
     served.callers();
     enters(&served, &region, &old, &agent_of("s1")).await.unwrap_err();
     enters(&served, &region, &new, &agent_of("s1")).await.unwrap();
-}
-
-/// Waits until calls fail, and says how long that took.
-async fn denied(served: &Served, client: &Disk, open: &crate::tls::Channel, begun: Instant) -> Duration {
-    loop {
-        if call(open).await.is_err() {
-            let took = begun.elapsed();
-            call(&dial(served, &client.client_args())).await.unwrap_err();
-            return took;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(10), "it still gets in");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-fn digest(issued: &Issued) -> String {
-    let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
-    let digest = Sha256::digest(&certificate);
-    let bytes: Vec<String> = digest.iter().map(|byte| format!("{byte:02X}")).collect();
-    bytes.join(":")
-}
-
-#[tokio::test]
-async fn a_denied_peer_alone_is_disconnected_at_once() {
-    let region = Authority::new();
-    let server = Disk::new(&region.issue(&Subject::of_caller(&Caller::Scheduler)), &region);
-    server.write("denied", "# nobody yet\n");
-    let served = Served::start(&server.server_args()).await;
-    let issued = region.issue(&Subject::of_caller(&agent("cluster")));
-    let (stolen, renewed) = (
-        Disk::new(&issued, &region),
-        Disk::new(&region.issue(&Subject::of_caller(&agent("cluster"))), &region),
-    );
-    let (open, other) = (
-        dial(&served, &stolen.client_args()),
-        dial(&served, &renewed.client_args()),
-    );
-    call(&open).await.unwrap();
-    call(&other).await.unwrap();
-
-    let begun = Instant::now();
-    server.write("denied", &format!("sha256:{} # lost laptop\n", digest(&issued)));
-    let took = denied(&served, &stolen, &open, begun).await;
-    println!("a certificate was denied after {took:?}, with files looked at every 10 ms");
-    call(&other).await.unwrap();
-
-    server.write("denied", &format!("{}\n", realm().uri(&agent("cluster"))));
-    denied(&served, &renewed, &other, Instant::now()).await;
-    let dex = Disk::new(&region.issue(&Subject::of_caller(&agent("dex"))), &region);
-    call(&dial(&served, &dex.client_args())).await.unwrap();
-
-    server.write("denied", "");
-    served.until(RELOADED, |reloads| reloads >= 3).await;
-    let again = dial(&served, &renewed.client_args());
-    call(&again).await.unwrap();
-}
-
-#[test]
-fn a_deny_list_that_says_something_else_is_refused() {
-    let region = Authority::new();
-    let server = Disk::new(&region.issue(&Subject::of_caller(&Caller::Scheduler)), &region);
-    let load = || {
-        ServerTls::load(
-            &server.server_args(),
-            &realm(),
-            &TlsMetrics::registered(&Metrics::default()),
-        )
-    };
-    server.write("denied", "\nsha256:1234\n");
-    let error = load().unwrap_err().to_string();
-    assert!(
-        error.starts_with("line 2 of ") && error.contains("64 hexadecimal"),
-        "{error}"
-    );
-    server.write("denied", "");
-    load().unwrap();
-    let mut missing = server.server_args();
-    missing.tls_deny = Some(server.path("nowhere"));
-    let loaded = ServerTls::load(&missing, &realm(), &TlsMetrics::registered(&Metrics::default()));
-    loaded.unwrap_err();
 }
 
 #[tokio::test(flavor = "multi_thread")]
