@@ -1,4 +1,10 @@
-//! How a command ends.
+//! How a command ends, and with which exit code.
+
+use std::process::ExitCode;
+
+/// Exit code: a cluster is refused, partial or invalid; a role would lose its majority; a site has conflicts; a ledger has a fault; a
+/// certificate has expired or will soon; the scheduler refuses.
+const EXIT_NOT_PLACED: u8 = 2;
 
 /// How a command ended, when it could do its work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -19,4 +25,21 @@ pub enum Ending {
     Refused,
     /// Another program was run, and ended with this code.
     Ran(u8),
+}
+
+impl Ending {
+    /// The exit code of the program.
+    #[must_use]
+    pub fn exit_code(self) -> ExitCode {
+        match self {
+            Self::Done => ExitCode::SUCCESS,
+            Self::Ran(code) => ExitCode::from(code),
+            Self::NotPlaced
+            | Self::InConflict
+            | Self::MajorityLost
+            | Self::Damaged
+            | Self::CertificatesDue
+            | Self::Refused => ExitCode::from(EXIT_NOT_PLACED),
+        }
+    }
 }

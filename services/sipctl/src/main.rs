@@ -6,14 +6,11 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 use sipctl::cli::Cli;
-use sipctl::command::{Ending, run};
+use sipctl::command::run;
 use sipctl::one_line;
 
 /// Exit code: sipctl cannot read the input or the command line.
 const EXIT_UNREADABLE: u8 = 1;
-/// Exit code: a cluster is refused, partial or invalid; a role would lose its majority; a site has conflicts; a ledger has a fault; the
-/// scheduler refuses.
-const EXIT_NOT_PLACED: u8 = 2;
 /// Maximum number of characters of an error.
 const MAX_ERROR_CHARACTERS: usize = 4096;
 
@@ -24,7 +21,7 @@ fn main() -> ExitCode {
             let asked_for = matches!(usage.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             // When even this cannot be written there is nobody to tell.
             let _ = usage.print();
-            // Not clap's 2, which says here that a cluster is not placed.
+            // Not clap's 2, which means here that a cluster is not placed.
             return if asked_for {
                 ExitCode::SUCCESS
             } else {
@@ -33,16 +30,7 @@ fn main() -> ExitCode {
         }
     };
     match run(cli, &mut stdout().lock(), &mut stderr().lock()) {
-        Ok(Ending::Done) => ExitCode::SUCCESS,
-        Ok(Ending::Ran(code)) => ExitCode::from(code),
-        Ok(
-            Ending::NotPlaced
-            | Ending::InConflict
-            | Ending::MajorityLost
-            | Ending::Damaged
-            | Ending::CertificatesDue
-            | Ending::Refused,
-        ) => ExitCode::from(EXIT_NOT_PLACED),
+        Ok(ending) => ending.exit_code(),
         Err(error) => {
             eprintln!("error: {}", one_line(&format!("{error:#}"), MAX_ERROR_CHARACTERS));
             ExitCode::from(EXIT_UNREADABLE)
