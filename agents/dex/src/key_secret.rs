@@ -15,9 +15,9 @@ use render::metadata::Instance;
 
 use crate::{
     addresses::Addresses,
+    ca_rotation::PublishedBundle,
     certificates::{CertificateAndKey, CertificateSet, ServingCertificate},
     kubeconfigs::Kubeconfigs,
-    succession::PublishedBundle,
 };
 
 /// Suffix of the Secret's name, after the name of the instance. No instance has a dot in its name, so no other instance's Secret is called so.

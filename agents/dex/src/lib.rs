@@ -13,7 +13,7 @@
 //! | [`key_secret`], [`kept_secrets`] | the Secret in which the agent keeps what it made |
 //! | [`certificates`] | the provider's certificate and its CA, where the agent makes them |
 //! | `cert_manager` | the provider's certificate from cert-manager |
-//! | `succession` | the CA certificates that are published while others follow them |
+//! | `ca_rotation` | the CA certificates that are published while another CA replaces the provider's |
 //! | [`storage`] | the part of etcd that each provider has for itself, and room for all of them |
 //! | [`metrics`] | metrics of the storage |
 //! | [`own_keys`] | whether what answers at an issuer is the provider itself |
@@ -24,6 +24,7 @@
 //! | [`tenant`] | the bindings of groups at the tenant's API server |
 
 pub mod addresses;
+mod ca_rotation;
 mod cert_manager;
 pub mod certificates;
 pub mod checks;
@@ -44,7 +45,6 @@ mod published_endpoint;
 pub mod run;
 mod service;
 pub mod storage;
-mod succession;
 mod sweep;
 pub mod tenant;
 pub mod tenants;

@@ -22,6 +22,7 @@ use render::dex::{Certificate, Secrets, Storage, group_bindings};
 use uuid::Uuid;
 
 use crate::{
+    ca_rotation,
     cert_manager::{Certificates, Issued, Issuer},
     certificates::{self, TenantCa},
     checks::{Provider, Target},
@@ -32,7 +33,6 @@ use crate::{
     key_secret::Keys,
     kubeconfigs::{Kubeconfigs, RecordedKubeconfig},
     storage::{self, StoragePart, Store},
-    succession,
     tenant::{InUse, Tenant, stored::StoredKubeconfig},
     tenants::{FormerTenant, Tenants},
 };
@@ -153,7 +153,7 @@ impl<'a> Sources<'a> {
                 &mut problems,
             );
             let issued = issued.await?;
-            let certificate = succession::publish(self.client, (cluster, entry), &mut keys, issued).await?;
+            let certificate = ca_rotation::publish(self.client, (cluster, entry), &mut keys, issued).await?;
             kept.store(&keys).await?;
             certificate
         } else {
@@ -163,7 +163,7 @@ impl<'a> Sources<'a> {
                 certificates.delete(service).await?;
             }
             let certificate =
-                succession::publish(self.client, (cluster, entry), &mut keys, certificate).await?;
+                ca_rotation::publish(self.client, (cluster, entry), &mut keys, certificate).await?;
             kept.store(&keys).await?;
             certificate
         };
