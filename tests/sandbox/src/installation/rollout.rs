@@ -3,7 +3,12 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use kube::{Api, runtime::watcher};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject},
+    runtime::watcher,
+};
+use serde_json::Value;
 
 use super::Error;
 use crate::{region::AGENTS_NAMESPACE, site::Site, wait};
@@ -13,80 +18,44 @@ const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Waits until every `StatefulSet` and Deployment of the namespace has all its pods, and they are ready.
 pub(super) async fn wait_until_ready(site: &Site) -> Result<(), Error> {
-    let sets: Api<StatefulSet> = Api::namespaced(site.client(), AGENTS_NAMESPACE);
-    let what = format!("every StatefulSet of {AGENTS_NAMESPACE} to be ready");
-    let config = watcher::Config::default();
-    wait::until_all(sets, config, &what, PATIENCE, |sets: &[&StatefulSet]| {
-        !sets.is_empty() && sets.iter().all(|set| Rollout::from(*set).is_complete())
-    })
-    .await?;
-    let deployments: Api<Deployment> = Api::namespaced(site.client(), AGENTS_NAMESPACE);
-    let what = format!("every Deployment of {AGENTS_NAMESPACE} to be ready");
-    let config = watcher::Config::default();
-    wait::until_all(deployments, config, &what, PATIENCE, |all: &[&Deployment]| {
-        !all.is_empty() && all.iter().all(|one| Rollout::from(*one).is_complete())
-    })
-    .await?;
+    for resource in [
+        ApiResource::erase::<StatefulSet>(&()),
+        ApiResource::erase::<Deployment>(&()),
+    ] {
+        let workloads: Api<DynamicObject> = Api::namespaced_with(site.client(), AGENTS_NAMESPACE, &resource);
+        let what = format!("every {} of {AGENTS_NAMESPACE} to be ready", resource.kind);
+        let config = watcher::Config::default();
+        wait::until_all(workloads, config, &what, PATIENCE, |all: &[&DynamicObject]| {
+            !all.is_empty() && all.iter().all(|one| is_complete(one))
+        })
+        .await?;
+    }
     Ok(())
 }
 
-/// The pods that a workload should have, and those that its controller reports.
-#[derive(Clone, Copy, Debug)]
-struct Rollout {
-    generation: Option<i64>,
-    /// The generation that the other numbers are of.
-    observed: Option<i64>,
-    desired: Option<i32>,
-    updated: Option<i32>,
-    ready: Option<i32>,
-}
-
-impl From<&StatefulSet> for Rollout {
-    fn from(set: &StatefulSet) -> Self {
-        let status = set.status.as_ref();
-        Self {
-            generation: set.metadata.generation,
-            observed: status.and_then(|status| status.observed_generation),
-            desired: set.spec.replicas,
-            updated: status.and_then(|status| status.updated_replicas),
-            ready: status.and_then(|status| status.ready_replicas),
-        }
-    }
-}
-
-impl From<&Deployment> for Rollout {
-    fn from(deployment: &Deployment) -> Self {
-        let status = deployment.status.as_ref();
-        Self {
-            generation: deployment.metadata.generation,
-            observed: status.and_then(|status| status.observed_generation),
-            desired: deployment.spec.replicas,
-            updated: status.and_then(|status| status.updated_replicas),
-            ready: status.and_then(|status| status.ready_replicas),
-        }
-    }
-}
-
-impl Rollout {
-    fn is_complete(self) -> bool {
-        let Self {
-            generation,
-            observed,
-            desired,
-            updated,
-            ready,
-        } = self;
-        // What the API server takes a workload without a number for.
-        let desired = desired.unwrap_or(1);
-        observed == generation && updated.unwrap_or(0) == desired && ready.unwrap_or(0) == desired
-    }
+/// Whether a workload has as many pods as it should have, all of its present generation and ready.
+fn is_complete(workload: &DynamicObject) -> bool {
+    let number = |path: &str| workload.data.pointer(path).and_then(Value::as_i64);
+    // The API server's default.
+    let desired = number("/spec/replicas").unwrap_or(1);
+    // The other numbers of the status are those of this generation.
+    number("/status/observedGeneration") == workload.metadata.generation
+        && number("/status/updatedReplicas").unwrap_or(0) == desired
+        && number("/status/readyReplicas").unwrap_or(0) == desired
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde::{Serialize, de::DeserializeOwned};
+    use serde_json::json;
 
     use super::*;
+
+    /// A workload with the fields that its type has.
+    fn typed<K: Serialize + DeserializeOwned>(workload: Value) -> DynamicObject {
+        let workload: K = serde_json::from_value(workload).unwrap();
+        serde_json::from_value(serde_json::to_value(workload).unwrap()).unwrap()
+    }
 
     #[test]
     fn a_workload_is_complete_when_all_its_new_pods_are_ready() {
@@ -125,10 +94,12 @@ mod tests {
         };
 
         for (status, expected) in cases {
-            let deployment: Deployment = serde_json::from_value(workload(&status)).unwrap();
-            assert_eq!(Rollout::from(&deployment).is_complete(), expected, "{status}");
-            let set: StatefulSet = serde_json::from_value(workload(&status)).unwrap();
-            assert_eq!(Rollout::from(&set).is_complete(), expected, "{status}");
+            for object in [
+                typed::<Deployment>(workload(&status)),
+                typed::<StatefulSet>(workload(&status)),
+            ] {
+                assert_eq!(is_complete(&object), expected, "{object:?}");
+            }
         }
     }
 }
