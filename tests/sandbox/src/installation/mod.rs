@@ -11,10 +11,7 @@ mod pods;
 mod rollout;
 mod volumes;
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
 pub use archives::make_archives;
 use k8s_openapi::api::core::v1::Service;
@@ -25,13 +22,10 @@ pub use volumes::make_volumes;
 
 use self::credentials::Credentials;
 use crate::{
-    authority,
-    node::{self, ImageError, Node},
-    programs,
-    region::{self, AGENTS_NAMESPACE, Grpcurl},
+    node::Node,
+    region::{AGENTS_NAMESPACE, Error, Grpcurl, api_error, file_error},
     repository,
-    site::{self, Site},
-    tools, wait,
+    site::Site,
 };
 
 /// The region in the kustomizations of `deploy/examples/one-site` and of the folders that build on it.
@@ -43,68 +37,6 @@ pub const SITE: &str = "site-a";
 const SCHEDULER: &str = "sip-scheduler";
 /// The scheduler's ledger is on one volume, the keys and tokens of identity providers are on another one.
 const VOLUMES: usize = 2;
-
-/// Why a region could not be installed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// One of the project's programs was not built.
-    #[error(transparent)]
-    Program(#[from] programs::Error),
-    /// A third-party program is missing.
-    #[error(transparent)]
-    Tool(#[from] tools::Error),
-    /// A certificate.
-    #[error(transparent)]
-    Certificate(#[from] authority::Error),
-    /// The image of jump hosts could not be described.
-    #[error(transparent)]
-    Region(#[from] region::Error),
-    /// The image of jump hosts could not be written.
-    #[error(transparent)]
-    Image(#[from] ImageError),
-    /// The other images could not be made.
-    #[error("sip-images: {0}")]
-    Images(String),
-    /// The site refuses something.
-    #[error(transparent)]
-    Site(#[from] site::Error),
-    /// The node refuses an image.
-    #[error(transparent)]
-    Node(#[from] node::Error),
-    /// A pod does not become ready.
-    #[error(transparent)]
-    Wait(#[from] wait::Error),
-    /// There is no node that could run the pods.
-    #[error("site {site} has no real node, so it runs no pods")]
-    NoNode {
-        /// The site.
-        site: String,
-    },
-    /// The scheduler cannot be reached from this machine.
-    #[error("the Service {AGENTS_NAMESPACE}/{SCHEDULER} has no node port")]
-    NoPort,
-    /// The name server has no socket.
-    #[error("listen for questions about names")]
-    Listen(#[source] io::Error),
-    /// A file or program of this machine.
-    #[error("{action} {path}")]
-    File {
-        /// What was tried.
-        action: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// What the operating system answered.
-        source: io::Error,
-    },
-    /// The API server refused a call.
-    #[error("{action}")]
-    Api {
-        /// What was tried.
-        action: String,
-        /// What the API server answered.
-        source: Box<kube::Error>,
-    },
-}
 
 /// An installed region with one site. It ends with the site.
 #[derive(Debug)]
@@ -167,27 +99,15 @@ async fn scheduler_port(site: &Site) -> Result<i32, Error> {
     let services: Api<Service> = Api::namespaced(site.client(), AGENTS_NAMESPACE);
     let service = services.get(SCHEDULER).await;
     let service = service.map_err(api_error("get the Service of the scheduler"))?;
-    node_port(&service).ok_or(Error::NoPort)
+    node_port(&service).ok_or_else(|| Error::NoPort {
+        service: format!("{AGENTS_NAMESPACE}/{SCHEDULER}"),
+    })
 }
 
 /// The first port of the nodes that leads to a Service.
 fn node_port(service: &Service) -> Option<i32> {
     let ports = service.spec.as_ref()?.ports.as_ref()?;
     ports.iter().find_map(|port| port.node_port)
-}
-
-/// Turns a client's error into this module's, with what was tried.
-fn api_error(action: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
-    let action = action.into();
-    move |source| Error::Api {
-        action,
-        source: Box::new(source),
-    }
-}
-
-fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::File { action, path, source }
 }
 
 #[cfg(test)]
@@ -197,6 +117,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::tools;
 
     /// The objects that the installation applies.
     fn rendered() -> Vec<Value> {

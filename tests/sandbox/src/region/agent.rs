@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use serde::Serialize;
 
-use super::{Error, PATIENCE, Region};
+use super::{Error, PATIENCE, Region, file_error};
 use crate::{
     authority::Caller,
     node::Image,
@@ -344,12 +344,9 @@ impl Region {
             api_server,
         } = replica;
         let config_file = site.directory().join(format!("{replica}.yaml"));
-        let failed = |source| Error::File {
-            path: config_file.clone(),
-            source,
-        };
-        let text = serde_saphyr::to_string(config).map_err(|error| failed(std::io::Error::other(error)))?;
-        fs::write(&config_file, text).map_err(failed)?;
+        let failed = || file_error("write", &config_file);
+        let text = serde_saphyr::to_string(config).map_err(|error| failed()(std::io::Error::other(error)))?;
+        fs::write(&config_file, text).map_err(failed())?;
         let identity = self.authority.issue(&Caller::Agent {
             site: site.name(),
             name: agent.name(),

@@ -1,6 +1,7 @@
 //! A region: the scheduler, the certificates that everybody shows, and the agents that it has in the sites.
 
 mod agent;
+mod error;
 mod grpcurl;
 
 use std::{
@@ -11,53 +12,18 @@ use std::{
 
 pub(crate) use agent::JUMP_HOST_TOOLS_IMAGE;
 pub use agent::{AGENTS_NAMESPACE, Agent, AgentProcess, HOSTS_NAMESPACE, Replica, SiteConfig};
+pub use error::Error;
+pub(crate) use error::{api_error, file_error};
 pub use grpcurl::Grpcurl;
 use tokio::{process::Command, sync::Mutex};
 
 use crate::{
     authority::{Authority, Caller, Identity, TRUST_DOMAIN},
     etcd::Etcd,
-    pki, port, process,
+    port,
     process::{Group, Process, Program},
-    programs, readiness, repository, site, tools,
+    programs, readiness, repository,
 };
-
-/// Why a region could not be brought up or used.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// One of the project's programs was not built.
-    #[error(transparent)]
-    Program(#[from] programs::Error),
-    /// A third-party program is missing.
-    #[error(transparent)]
-    Tool(#[from] tools::Error),
-    /// A process did not start or end.
-    #[error(transparent)]
-    Process(#[from] process::Error),
-    /// A process is not ready.
-    #[error(transparent)]
-    NotReady(#[from] readiness::Error),
-    /// A certificate.
-    #[error(transparent)]
-    Certificate(#[from] pki::Error),
-    /// Something in the site that an agent needs.
-    #[error(transparent)]
-    Site(#[from] site::Error),
-    /// A configuration file.
-    #[error("write {path}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What the operating system said.
-        source: io::Error,
-    },
-    /// The ledger was not moved.
-    #[error("move the ledger: {0}")]
-    Move(String),
-    /// There is no free port.
-    #[error("find a free port on loopback")]
-    Port(#[source] io::Error),
-}
 
 /// How long the project's own programs may take to become ready.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -104,10 +70,7 @@ impl Region {
         // A copy: it may be changed while the scheduler runs.
         let policy = group.directory().join("policy.yaml");
         let sample = repository::deploy().join("sandbox/policy.yaml");
-        fs::copy(sample, &policy).map_err(|source| Error::File {
-            path: policy.clone(),
-            source,
-        })?;
+        fs::copy(sample, &policy).map_err(file_error("write", &policy))?;
         let program = Program::new("sip-scheduler", programs::path("sip-scheduler")?)
             .args(["--region", name])
             .arg("--site-policy")
@@ -225,7 +188,7 @@ impl Region {
             .arg(&file)
             .output()
             .await;
-        let output = output.map_err(|source| Error::File { path: file, source })?;
+        let output = output.map_err(file_error("move", &file))?;
         if !output.status.success() {
             return Err(Error::Move(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
@@ -244,7 +207,7 @@ impl Region {
         match fs::remove_file(&path) {
             // A scheduler that was killed early has made none.
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::File { path, source });
+                return Err(file_error("remove", &path)(source));
             }
             _ => {}
         }
