@@ -25,6 +25,8 @@ pub mod backup;
 pub mod call_rules;
 pub mod convert;
 pub mod error;
+#[cfg(test)]
+mod fixtures;
 pub mod ledger;
 pub mod load;
 pub mod metrics;

@@ -229,19 +229,12 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-
-    #[derive(clap::Parser)]
-    struct Program {
-        #[command(flatten)]
-        limits: LimitArgs,
-    }
+    use crate::fixtures::parse_options;
 
     #[test]
     fn default_identity_limits_are_those_of_the_options() {
-        let parsed = Program::parse_from(["program"]).limits;
+        let parsed: LimitArgs = parse_options(&[]);
         assert_eq!(
             format!("{:?}", parsed.limits()),
             format!("{:?}", Limits::default())

@@ -256,29 +256,20 @@ impl Limit {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-
-    #[derive(clap::Parser)]
-    struct Program {
-        #[command(flatten)]
-        limits: LimitArgs,
-    }
+    use crate::fixtures::parse_options;
 
     #[test]
     fn default_size_limits_are_those_of_the_options() {
-        let parsed = Program::parse_from(["program"]).limits;
+        let parsed: LimitArgs = parse_options(&[]);
         assert_eq!(parsed.limits(), Limits::default());
     }
 
     #[test]
     fn limits_that_do_not_fit_into_the_memory_are_refused() {
         let program = |memory: &str, more: &[&str]| {
-            let options = ["program", "--memory-mib", memory]
-                .into_iter()
-                .chain(more.iter().copied());
-            Program::parse_from(options).limits.require_memory()
+            let options = [&["--memory-mib", memory][..], more].concat();
+            parse_options::<LimitArgs>(&options).require_memory()
         };
         program("4096", &[]).unwrap();
         let refused = program("4095", &[]).unwrap_err().to_string();
@@ -288,7 +279,7 @@ mod tests {
         );
         program("2048", &["--sites=1"]).unwrap();
         assert!(program("4096", &["--sites", "5"]).is_err());
-        assert!(Program::parse_from(["program"]).limits.require_memory().is_ok());
+        assert!(parse_options::<LimitArgs>(&[]).require_memory().is_ok());
     }
 
     /// The manifests give the process as much as its limits need, and tell it so.
