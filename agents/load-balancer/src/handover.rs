@@ -23,7 +23,7 @@ const MIN_READY_SECONDS: i32 = 10;
 /// Which pods of a load balancer serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handover {
-    /// No pod of the Airship SIP operator exists.
+    /// No pod of the Airship SIP operator exists, but for those that get no clients any more.
     Complete,
     /// A pod of that operator exists, and none of the agent is ready.
     Pending,
@@ -34,7 +34,7 @@ pub(crate) enum Handover {
 impl Handover {
     /// Decides by the pods of a namespace, the name of the load balancer, and how many pods are ready by the status of its Deployment. The controllers
     /// that write this status and the endpoints of Services observe pods by one watch, so a Service that selects only pods that the status counts has
-    /// endpoints. A pod of the Airship SIP operator exists until it is gone, since the Service would select it again.
+    /// endpoints. A pod of the Airship SIP operator that is being deleted counts until it is no longer ready, since the Service would select it again.
     pub(crate) fn new(pods: &[Arc<Pod>], name: &str, ready_replicas: i32) -> Self {
         let own = pods.iter().filter(|pod| {
             let instance = pod.labels().get(labels::INSTANCE);
@@ -44,6 +44,11 @@ impl Handover {
         });
         let (ours, of_sip): (Vec<_>, Vec<_>) =
             own.partition(|pod| pod.labels().contains_key(labels::CLUSTER_NAME));
+        // On a node that is lost, a pod that is being deleted exists until somebody deletes the node.
+        let of_sip: Vec<_> = of_sip
+            .into_iter()
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none() || is_ready(pod))
+            .collect();
         let of_sip_serve = of_sip.iter().filter(|pod| serves(pod)).count();
         let is_counted = usize::try_from(ready_replicas).is_ok_and(|ready| ready > of_sip_serve);
         if of_sip.is_empty() {
@@ -121,14 +126,16 @@ mod tests {
     #[test]
     fn clients_are_handed_over_once_a_pod_of_ours_is_ready() {
         let sips = || pod(&[]);
-        let not_ready = ("/status/conditions/0/status", json!("False"));
-        let ends = |labels: Value| {
+        let not_ready = || ("/status/conditions/0/status", json!("False"));
+        let deleted = |labels: Value| {
             let metadata = json!({
                 "name": "p", "labels": labels, "deletionTimestamp": "2026-01-01T00:00:00Z",
                 "ownerReferences": pod(&[]).metadata.owner_references,
             });
-            pod(&[("/metadata", metadata)])
+            ("/metadata", metadata)
         };
+        let ends = |labels: Value| pod(&[deleted(labels)]);
+        let of_sip = || json!({(labels::INSTANCE): NAME});
         let on_ours = json!({(labels::INSTANCE): NAME, (labels::CLUSTER_NAME): "shop"});
         let other = json!({(labels::INSTANCE): "loadbalancer-worker-shop"});
         for (what, pods, ready, expected) in [
@@ -137,7 +144,7 @@ mod tests {
             ("SIP's", vec![sips()], 1, Handover::Pending),
             (
                 "ours starts",
-                vec![sips(), ours(&[not_ready])],
+                vec![sips(), ours(&[not_ready()])],
                 1,
                 Handover::Pending,
             ),
@@ -149,9 +156,16 @@ mod tests {
                 Handover::Pending,
             ),
             ("both serve", vec![sips(), ours(&[])], 2, Handover::Ready),
+            ("SIP's ends", vec![ends(of_sip()), ours(&[])], 1, Handover::Ready),
             (
-                "SIP's ends",
-                vec![ends(json!({(labels::INSTANCE): NAME})), ours(&[])],
+                "SIP's is deleted on a lost node",
+                vec![pod(&[deleted(of_sip()), not_ready()]), ours(&[])],
+                1,
+                Handover::Complete,
+            ),
+            (
+                "SIP's starts again",
+                vec![pod(&[not_ready()]), ours(&[])],
                 1,
                 Handover::Ready,
             ),

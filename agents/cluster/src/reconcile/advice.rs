@@ -20,10 +20,21 @@ pub(super) fn is_surplus(member: &Member) -> bool {
 /// What to do with the Machine on the host of a member that leaves, as the end of a message; empty where there is nothing to do.
 pub(super) fn advice(holding: &Holding, member: &Member) -> String {
     let machine = holding.machines.get(member.host().uid());
-    by_machine(member, machine, holding.is_followed(member))
+    let follows = match machine {
+        Some(MachineLookup::Found(machine)) => holding.is_followed(member, machine),
+        Some(
+            MachineLookup::Claim(_)
+            | MachineLookup::Foreign(_)
+            | MachineLookup::Kept(_)
+            | MachineLookup::Collected(_)
+            | MachineLookup::Unreadable(_),
+        )
+        | None => false,
+    };
+    by_machine(member, machine, follows)
 }
 
-/// `follows`: this agent sets the replicas of what owns the Machines of the role.
+/// `follows`: this agent sets the replicas of what owns the Machine.
 fn by_machine(member: &Member, machine: Option<&MachineLookup>, follows: bool) -> String {
     if member.release_reason() == Some(GONE) {
         return of_gone_host(machine);

@@ -87,10 +87,13 @@ impl Holding {
         ClusterApiCluster::served_by(annotation.as_deref(), self.placement.cluster().name())
     }
 
-    /// Whether the replicas of an object of Cluster API follow the role of a member.
-    pub(super) fn is_followed(&self, member: &Member) -> bool {
-        let mut roles = self.scaled.iter().map(|(scaled, _)| scaled.role());
-        roles.any(|role| role.as_str() == member.role())
+    /// Whether the replicas of the object of Cluster API that has made a Machine follow the role of a member.
+    pub(super) fn is_followed(&self, member: &Member, machine: &Machine) -> bool {
+        let mut of_role = self
+            .scaled
+            .iter()
+            .filter(|(scaled, _)| scaled.role().as_str() == member.role());
+        of_role.any(|(scaled, lookup)| lookup.has_made(scaled, machine))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use ::placement::{ClusterName, HostId, MemberState, RoleName};
+use ::placement::{ClusterName, Consumer, HostId, MemberState, RoleName};
 
 use super::{changed_addresses, conflict_kind::ConflictKind as Kind, view::View};
 use crate::{
@@ -55,8 +55,8 @@ fn member_conflict(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &
             Some(consumer) if host.release_mark() >= member.revision => conflict(
                 Kind::UsedAfterRelease,
                 &format_args!(
-                    "is unlabelled and still used by {} {}/{}",
-                    consumer.kind, consumer.namespace, consumer.name
+                    "is unlabelled and still used by {}",
+                    described_consumer(consumer, cluster)
                 ),
             ),
             Some(_) | None => None,
@@ -148,6 +148,15 @@ fn described(other: &ClusterName, own: &ClusterName) -> String {
         other.to_string()
     } else {
         "a SIPCluster of another namespace".to_owned()
+    }
+}
+
+/// A consumer, for the same tenant: a late claim may be another tenant's.
+fn described_consumer(consumer: &Consumer, own: &ClusterName) -> String {
+    if consumer.namespace == own.namespace().as_str() {
+        consumer.to_string()
+    } else {
+        "a consumer of another namespace".to_owned()
     }
 }
 

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use api::{
-    Cluster, MemberState, Scaled, ScaledKind,
+    Cluster, MemberState, Scaled,
     conditions::{self, Reason},
 };
 use kit::{conditions::Finding, placement::Member};
 
 use super::{
     consent::{self, Denied, Requester},
-    lookup::Lookup,
+    lookup::{Lookup, has_name_of_owner},
     object::Object,
     rule::{self, Hosts, State},
     scale::Scale,
@@ -257,16 +257,16 @@ fn leaving((scaled, namespace): (&Scaled, &str), member: &Member, holding: &Hold
     if machine.leaves() {
         return;
     }
-    let scaled = owner(scaled.kind(), scaled.name());
     if !surplus {
         let reason = member.release_reason().unwrap_or("released");
         hosts.others.push(format!(
             "replicas are not lowered: {host} leaves ({reason}) and Machine {machine} is still on it, so Cluster API could delete another Machine; delete {machine}"
         ));
-    } else if machine.owner() != Some(&scaled) || machine.namespace() != namespace {
-        // A HostClaim leads to a Machine in the namespace of the tenant, where another object may have the same name.
+    } else if !has_name_of_owner(scaled, machine) || machine.namespace() != namespace {
         hosts.unmarked.push(format!(
-            "Machine {machine} on surplus host {host} is not one of {scaled}: delete it yourself"
+            "Machine {machine} on surplus host {host} is not one of {} {}: delete it yourself",
+            scaled.kind(),
+            scaled.name()
         ));
     } else if machine.is_marked() {
         hosts.marked.push(format!(
@@ -277,11 +277,6 @@ fn leaving((scaled, namespace): (&Scaled, &str), member: &Member, holding: &Hold
             "waiting for the annotation cluster.x-k8s.io/delete-machine on Machine {machine} of surplus host {host}"
         ));
     }
-}
-
-/// What is scaled, as a [`super::super::machine::Machine`] names its owner.
-fn owner(kind: ScaledKind, name: &str) -> String {
-    format!("{kind} {name}")
 }
 
 #[cfg(test)]

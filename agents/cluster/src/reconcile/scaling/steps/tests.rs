@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     fixtures::{answer, cluster, host, labelled, used},
-    reconcile::{fixtures::holding, machine::Machine},
+    reconcile::{advice::advice, fixtures::holding, machine::Machine},
 };
 
 /// What is true of a Machine.
@@ -137,6 +137,32 @@ fn replicas_go_up_with_labelled_hosts_that_the_status_holds() {
     let holding = observed(members(&one), &|machine| machine, found(object(1)));
     let waiting = "MachineDeployment metal/md: 1 of 2 hosts have their labels";
     assert_eq!(plan(&holding, true), (None, Reason::Waiting, waiting.to_owned()));
+}
+
+#[test]
+fn no_other_machine_is_said_to_go_with_the_replicas() {
+    let own = |machine: Machine| machine.owned_by(TARGET);
+    let other = |machine: Machine| machine.owned_by("MachineDeployment other");
+    let of_tenant = |_: Machine| Machine::parse("tenant/h4").unwrap().owned_by(TARGET);
+    let lookup = || found(object(4));
+    let missing = || Lookup::Missing {
+        namespace: "metal".to_owned(),
+    };
+    let unreadable = || Lookup::Unreadable("not now".to_owned());
+    let rows: [(Change<'_>, Lookup, bool); 6] = [
+        (&own, lookup(), true),
+        (&other, lookup(), false),
+        (&of_tenant, lookup(), false),
+        (&own, unreadable(), true),
+        (&other, unreadable(), false),
+        (&of_tenant, missing(), false),
+    ];
+    for (machine, lookup, expected) in rows {
+        let holding = observed(vec![surplus("h4")], machine, lookup);
+        let advice = advice(&holding, &holding.placement.members()[0]);
+        let follows = advice.contains("the cluster agent lowers the replicas of");
+        assert_eq!(follows, expected, "{advice}");
+    }
 }
 
 #[test]
