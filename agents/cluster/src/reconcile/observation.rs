@@ -18,7 +18,7 @@ use tonic::Status;
 use super::{
     host_users::{Remains, User},
     machine::Machine,
-    scaling::Lookup,
+    scaling::{self, Lookup},
 };
 use crate::{inventory::ObservedHost, tenant_nodes::Report};
 
@@ -93,7 +93,7 @@ impl Holding {
             .scaled
             .iter()
             .filter(|(scaled, _)| scaled.role().as_str() == member.role());
-        of_role.any(|(scaled, lookup)| lookup.has_made(scaled, machine))
+        of_role.any(|(scaled, lookup)| scaling::has_made(scaled, lookup, machine))
     }
 }
 

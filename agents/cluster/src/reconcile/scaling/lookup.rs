@@ -11,7 +11,6 @@ use kube::{
 };
 
 use super::object::{HostLabels, INFRASTRUCTURE, Object, TEMPLATE, group};
-use crate::reconcile::machine::Machine;
 
 /// Versions of the kinds of Cluster API and CAPM3, the newest first: any serves the fields that are read.
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
@@ -37,26 +36,6 @@ pub(in crate::reconcile) enum Lookup {
     Unreadable(String),
     /// The object, and the labels that its template, if it has one, requires of hosts.
     Found(Box<Object>, Option<HostLabels>),
-}
-
-impl Lookup {
-    /// Whether the object that was looked up as `scaled` has made a Machine. While its namespace is not known, kind and name decide.
-    pub(in crate::reconcile) fn has_made(&self, scaled: &Scaled, machine: &Machine) -> bool {
-        let namespace = match self {
-            Self::Found(object, _) => Some(&object.id.key.namespace),
-            Self::Missing { namespace } | Self::Forbidden { namespace } => Some(namespace),
-            Self::NoHosts | Self::Namespaces(_) | Self::Unreadable(_) => None,
-        };
-        has_name_of_owner(scaled, machine)
-            && namespace.is_none_or(|namespace| namespace == machine.namespace())
-    }
-}
-
-/// Whether an object of this kind and name, in the namespace of a Machine, has made the Machine. A `HostClaim` leads to a Machine in the namespace
-/// of the tenant, where another object may have the same name as the one that is scaled.
-pub(super) fn has_name_of_owner(scaled: &Scaled, machine: &Machine) -> bool {
-    let name = format!("{} {}", scaled.kind(), scaled.name());
-    machine.owner().is_some_and(|owner| owner == name)
 }
 
 /// Finds an object that a spec names. It is in the namespace of the hosts, as CAPM3 requires: a `SIPCluster` cannot name another namespace.

@@ -10,7 +10,8 @@ use kit::{conditions::Finding, placement::Member};
 
 use super::{
     consent::{self, Denied, Requester},
-    lookup::{Lookup, has_name_of_owner},
+    lookup::Lookup,
+    machine_owner::has_name_of_owner,
     object::Object,
     rule::{self, Hosts, State},
     scale::Scale,
