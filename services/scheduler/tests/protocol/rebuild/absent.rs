@@ -149,3 +149,30 @@ async fn a_remade_host_in_a_status_is_for_no_other_cluster() {
         assert_eq!(members(&two), [("h1".to_owned(), Claimed)], "{state:?}");
     }
 }
+
+/// Its claim is in the status under the former uid. The agent has not labelled it, so nothing but its name makes it the same host.
+#[tokio::test]
+async fn a_claimed_host_made_again_replaces_itself_after_a_while() {
+    let stage = Stage::empty();
+    stage.sync(&[host("h1")]).await;
+    let placed = stage.apply("one", 1, 1).await.unwrap();
+    let clusters = [with_status(&placed, 1), observed("two")];
+
+    let stage = Stage::on(lost());
+    stage
+        .sync_with(&[again(host("h1"))], &clusters, seen(&clusters))
+        .await;
+    let rebuilt = stage.apply("one", 1, 1).await.unwrap();
+    assert_eq!(members(&rebuilt), [("h1".to_owned(), Claimed)]);
+    assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
+
+    stage.pass(MISSING_LIMIT);
+    replacement::report(&stage).await;
+    let replaced = members(&stage.record("one").await.unwrap());
+    let both = [("h1".to_owned(), Claimed), ("h1".to_owned(), Releasing)];
+    assert!(
+        both.iter().all(|member| replaced.contains(member)),
+        "{replaced:?}"
+    );
+    assert_eq!(members(&stage.record("two").await.unwrap()), []);
+}
