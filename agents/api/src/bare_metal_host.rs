@@ -181,7 +181,7 @@ pub struct BareMetalHostStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub hardware: Option<serde_json::Map<String, serde_json::Value>>,
-    /// Conditions, of the baremetal-operator since 0.13. Of these only `Healthy` matters here.
+    /// Conditions of the baremetal-operator 0.13 or later; only `Healthy` is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<HostCondition>>,
 }

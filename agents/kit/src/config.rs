@@ -119,8 +119,9 @@ struct File {
     identity_providers: IdentityProvidersSection,
     #[serde(default)]
     service_overrides: ServiceOverridesSection,
-    /// Networks in which no host has an address, such as that of Services: an address in one of them is ignored, and the Event `InvalidHost`
-    /// reports it, so clusters that need that network cannot claim the host. The address of the site's API server is reserved in any case.
+    /// Networks in which no host has an address, such as that of Services. The cluster agent ignores a host's address in one of them and reports
+    /// it by the Event `InvalidHost`; a cluster that needs this address cannot claim the host. The address of the site's API server is reserved
+    /// in any case.
     #[serde(default)]
     reserved_networks: Vec<String>,
     /// Addresses of name servers that are no pods of the site's DNS, such as a cache on each node: each `NetworkPolicy` of a service allows them.

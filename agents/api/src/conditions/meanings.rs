@@ -152,8 +152,8 @@ const CLUSTER_API_SYNCED: &[Meaning] = &[
     no(
         Reason::Waiting,
         "The agent has not set the replicas of an object yet. It waits until hosts are labelled, until the Machines on surplus hosts are \
-         marked for deletion, until another host has left with its Machine, or while the object is paused or being deleted. The message \
-         states which.",
+         marked for deletion, until the Machine on a host that is released for another reason is deleted, or while the object is paused or \
+         being deleted. The message states which.",
     ),
     no(
         Reason::EvenControlPlane,

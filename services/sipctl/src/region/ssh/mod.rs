@@ -29,7 +29,7 @@ pub struct JumpHostArgs {
     /// Address of the jump host, such as that of any node of the site's Kubernetes cluster. Required if the status has no address
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
-    /// Name of the jump host, as in status.endpoints. Required if the cluster has several
+    /// Name of the jump host, as in status.endpoints [default: jumphost-CLUSTER if there is one, else the first one]
     #[arg(long, value_name = "NAME")]
     jump_host: Option<String>,
     #[command(flatten)]
