@@ -134,6 +134,7 @@ impl World {
         let mut client = InventoryServiceClient::new(self.served.connections(1).remove(0));
         let hello = Message::Hello(Hello {
             site: site.to_owned(),
+            lease_uid: "lease".to_owned(),
             ..Hello::default()
         });
         let chunks = (0..hosts.div_ceil(CHUNK)).map(move |chunk| {
