@@ -21,8 +21,8 @@ pub struct LimitArgs {
     /// Calls per second of one identity; the burst is twice as many
     #[arg(long, env = "SIP_LIMIT_RATE", value_name = "CALLS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     limit_rate: u32,
-    /// Maximum size in MiB of requests with a spec, of more than 4 KiB each, that the scheduler buffers for one identity. For other messages
-    /// it buffers fixed fractions of this
+    /// Maximum size in MiB of requests with a spec, of more than 4 KiB each, that the scheduler buffers for one identity. The limits for
+    /// other messages are fixed fractions of this
     #[arg(long, env = "SIP_LIMIT_BUFFER_MIB", value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u32).range(17..=1024))]
     limit_buffer_mib: u32,
     /// Maximum number of concurrent connections of one identity; the scheduler closes the oldest for a further one
