@@ -109,6 +109,15 @@ impl Soak {
 
     /// Waits until every cluster has been answered for what it asks now, and every promise is held.
     async fn is_settled(&mut self) {
+        // Of an owner that is deleted and created again while the API server restarts, the garbage collector of Kubernetes keeps what the former
+        // one owned until it starts again: here the pods of a Deployment.
+        self.stage
+            .site
+            .control_plane()
+            .controller_manager
+            .restart()
+            .await
+            .unwrap();
         let begun = Instant::now();
         // What is answered only then is only begun when nothing that takes time is in its way any more.
         let mut free = begun;
