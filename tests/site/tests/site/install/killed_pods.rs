@@ -17,7 +17,7 @@ use std::{
 
 use futures::future::try_join_all;
 use images::catalogue::{JUMP_HOST, LOCAL};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use kube::{
     Api, ResourceExt as _,
     api::{DynamicObject, ListParams, PostParams},
@@ -101,6 +101,19 @@ impl Scene {
         for step in &steps(installation) {
             desk.follow(PAGE, step, &site).await;
         }
+        // Until Kubernetes has counted the clusters, it refuses more of them.
+        let quotas: Api<ResourceQuota> = Api::namespaced(site.client(), TENANT);
+        let in_force =
+            |quota: &ResourceQuota| quota.status.as_ref().is_some_and(|status| status.used.is_some());
+        wait::until(
+            quotas,
+            "sip-clusters",
+            "the quota to be in force",
+            RECOVERY,
+            in_force,
+        )
+        .await
+        .unwrap();
         // One for each cluster that is created later. Nobody connects to them.
         let spares = (0..=u8::try_from(VICTIMS.len()).unwrap()).map(|number| {
             let name = format!("spare-{number}");
