@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    num::NonZeroU32,
     sync::{Arc, atomic::AtomicU64},
     thread,
     time::Duration,
@@ -22,6 +23,7 @@ use runtime::{
     tls::{self, Channel, Listener, ServerTlsArgs, TlsMetrics},
 };
 use scheduler::{
+    admission::{self, CallMetrics},
     ledger::{Ledger, commit, redb::Redb},
     policy::Policies,
     region::Region,
@@ -40,6 +42,9 @@ pub(crate) const SITE: &str = "a";
 const RACK: u32 = 20;
 /// More than any row has.
 const MOST_SITES: usize = 100;
+/// Calls and watches at once: more than any row has.
+const MOST_CALLS: usize = 10_000;
+const MOST_CALLS_PER_SECOND: NonZeroU32 = NonZeroU32::new(10_000_000).unwrap();
 /// Hosts in one message of a snapshot.
 const CHUNK: u32 = 500;
 
@@ -114,7 +119,9 @@ impl World {
         let mut durable = contents;
         thread::spawn(move || block_on(writer.run(&*writing, &mut durable, &|refusal| undo.reset(refusal))));
         let terms = Terms::new(watch::channel(Standing::Serving(Term::new(region.clone(), ledger, None))).1);
-        let (_, routes) = server::routes(&terms).unwrap();
+        // One identity makes all calls, and the limits of one are not what is measured.
+        let unlimited = admission::Limits::of_each_kind(MOST_CALLS).rate(MOST_CALLS_PER_SECOND);
+        let (_, routes) = server::guarded_routes(&terms, unlimited, CallMetrics::default()).unwrap();
         Self {
             served: Served::new(routes).await,
             syncs: Arc::default(),
