@@ -44,7 +44,7 @@ impl Handover {
         });
         let (ours, of_sip): (Vec<_>, Vec<_>) =
             own.partition(|pod| pod.labels().contains_key(labels::CLUSTER_NAME));
-        // On a node that is lost, a pod that is being deleted exists until somebody deletes the node.
+        // On a node that is lost, a pod that is being deleted exists until the node is deleted.
         let of_sip: Vec<_> = of_sip
             .into_iter()
             .filter(|pod| pod.metadata.deletion_timestamp.is_none() || is_ready(pod))

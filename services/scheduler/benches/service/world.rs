@@ -42,7 +42,7 @@ pub(crate) const SITE: &str = "a";
 const RACK: u32 = 20;
 /// More than any row has.
 const MOST_SITES: usize = 100;
-/// More than any row has.
+/// Calls of one identity: more than this machine serves.
 const MOST_CALLS_PER_SECOND: NonZeroU32 = NonZeroU32::new(10_000_000).unwrap();
 /// Hosts in one message of a snapshot.
 const CHUNK: u32 = 500;
